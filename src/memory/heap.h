@@ -1,0 +1,110 @@
+// A heap whose addresses never change and whose memory never exceeds its budget. A range of
+// addresses is reserved for a storage's whole life; frames from a bounded pool are moved under
+// parts of it and away again, so any free frame serves any block and nothing fragments. Ranges of
+// freed storages are kept with their frames for the next storage of the same size: an allocation in
+// a training loop costs no system call. Thread-safety: contains() from any thread; everything else
+// under the owner's lock. Lifetime: every address the heap gave is invalid once it is gone.
+#pragma once
+#include <bottomless/bytes.h>
+#include <bottomless/result.h>
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <unordered_map>
+
+#include "base/first_fit.h"
+#include "memory/address_space.h"
+#include "memory/frame_pool.h"
+
+namespace bottomless {
+
+enum class Poison {
+  off,
+  on
+};  // on: memory that leaves or dies is overwritten with 0xFF and never handed out as it was
+
+struct HeapOptions {
+  Bytes limit = 0;
+  FrameSizes frames;
+  Poison poison = Poison::off;
+};
+
+// Frame sizes that suit a limit: large frames such that at least 64 exist, small ones such that the
+// kernel's count of mappings stays bounded. 64 MiB -> 1 MiB and 64 KiB; 4 GiB -> 2 MiB and 256 KiB.
+FrameSizes frame_sizes_for(Bytes limit);
+
+class Heap {
+ public:
+  static Result<std::unique_ptr<Heap>> create(const HeapOptions& options);
+  ~Heap() = default;
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  bool contains(const void* address) const noexcept { return space_.contains(address); }
+  const FrameSizes& frame_sizes() const { return pool_.sizes(); }
+  Bytes footprint(Bytes bytes) const {
+    return frames_for(bytes, pool_.sizes()).bytes(pool_.sizes());
+  }
+
+  // A range for a storage of `bytes`, inaccessible until blocks are mapped.
+  Result<std::byte*> reserve(Bytes bytes);
+  void release(std::byte* at, Bytes bytes);  // nothing may be mapped there any more
+
+  // A range of the same footprint with all its frames, writable and with arbitrary content, if one
+  // was retired.
+  std::byte* reuse(Bytes bytes);
+  // Keeps a wholly mapped range for reuse(). Its frames still count as available: they are taken
+  // when needed.
+  void retire(std::byte* at, Bytes bytes);
+
+  // Frames: see FramePool. take() draws on retired ranges where the pool is short.
+  Bytes available() const;
+  Bytes committed() const { return pool_.committed(); }
+  Bytes in_use() const {
+    return pool_.in_use() - retired_bytes_;
+  }  // frames that hold living blocks
+  Bytes budget() const { return pool_.budget(); }
+  void set_budget(Bytes budget);
+  Result<Frames> take(Bytes bytes);
+  void park(Frames&& frames);
+  void map(std::byte* at, Frames&& frames, Access access) {
+    pool_.map(at, std::move(frames), access);
+  }
+  void unmap(std::byte* at, Bytes bytes);
+  void protect(std::byte* at, Bytes bytes, Access access) {
+    space_.protect(at, footprint(bytes), access);
+  }
+
+  // The offset of an address in the range that storages live in, for lookup tables; under 2^48.
+  Bytes offset_of(const void* address) const {
+    return static_cast<Bytes>(static_cast<const std::byte*>(address) - ranges_at_);
+  }
+
+ private:
+  struct Retired {
+    std::byte* at;
+    FrameCounts counts;
+  };
+  struct CountsHash {
+    size_t operator()(const FrameCounts& c) const {
+      return c.large * 0x9E3779B97F4A7C15ull + c.small;
+    }
+  };
+  using RetiredList = std::list<Retired>;  // oldest first
+
+  Heap(AddressSpace space, const HeapOptions& options);
+  void strip_oldest();
+  void release_counts(std::byte* at, const FrameCounts& counts);
+
+  AddressSpace space_;
+  FramePool pool_;
+  Poison poison_;
+  std::byte* ranges_at_;
+  FirstFit ranges_;  // in units of the small frame
+  RetiredList retired_;
+  std::unordered_map<FrameCounts, std::vector<RetiredList::iterator>, CountsHash> retired_by_size_;
+  Bytes retired_bytes_ = 0;
+};
+
+}  // namespace bottomless
