@@ -1,0 +1,89 @@
+// The queue of work of one disk: one thread that owns one Transfers, cuts requests into pieces,
+// keeps the disk's queue filled, resumes short transfers, and reports each request exactly once:
+// done or failed. Thread-safety: submit() from any thread. Lifetime: the destructor carries out
+// what was submitted, then ends the thread.
+#pragma once
+#include <bottomless/bytes.h>
+#include <bottomless/result.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "io/transfers.h"
+
+namespace bottomless {
+
+// Called on the queue's thread, with no lock of the queue held. It must not block.
+using Done = std::function<void(Result<void>)>;
+
+struct DiskRequest {
+  Direction direction;
+  int fd;
+  uint64_t offset;  // of the first piece; the pieces follow each other in the file
+  std::vector<std::span<std::byte>> pieces;  // aligned as O_DIRECT asks
+  std::string target;                        // what to call the file in an error
+  Done done;
+};
+
+class DiskQueue {
+ public:
+  static constexpr unsigned kDepth = 32;
+  static constexpr Bytes kTransferBytes = 1_MiB;  // where fio reaches full bandwidth at this depth
+  static constexpr Bytes kAlignment = 4_KiB;
+
+  static Result<std::unique_ptr<DiskQueue>> start(std::string name,
+                                                  std::unique_ptr<Transfers> transfers);
+  ~DiskQueue();
+  DiskQueue(const DiskQueue&) = delete;
+  DiskQueue& operator=(const DiskQueue&) = delete;
+
+  void submit(DiskRequest request) BOTTOMLESS_EXCLUDES(mutex_);
+
+ private:
+  struct Active {  // a request that has started
+    DiskRequest request;
+    size_t next_piece = 0;
+    Bytes next_in_piece = 0;
+    uint64_t next_offset = 0;
+    unsigned under_way = 0;
+    Result<void> outcome;
+    bool all_started() const { return next_piece == request.pieces.size(); }
+  };
+  struct Slot {  // a transfer under way
+    Transfer transfer;
+    Active* owner = nullptr;
+    unsigned retries = 0;
+  };
+
+  explicit DiskQueue(std::unique_ptr<Transfers> transfers);
+  void run() BOTTOMLESS_EXCLUDES(mutex_);
+  bool collect() BOTTOMLESS_EXCLUDES(mutex_);
+  void start_transfers();
+  void start_next(Active& active);
+  void handle(const Moved& moved);
+  void finish_if_done(Active* active);
+
+  const std::unique_ptr<Transfers> transfers_;
+
+  Mutex mutex_;
+  std::deque<DiskRequest> inbox_ BOTTOMLESS_GUARDED_BY(mutex_);
+  bool stopping_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+
+  // Only the queue's own thread touches these.
+  std::deque<std::unique_ptr<Active>> starting_;
+  std::unordered_map<Active*, std::unique_ptr<Active>>
+      draining_;  // all pieces started, some under way
+  std::vector<Slot> slots_;
+  std::vector<unsigned> free_slots_;
+
+  Thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace bottomless

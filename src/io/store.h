@@ -1,0 +1,51 @@
+// Where blocks live while they are not in memory. The narrow interface between the engine and any
+// tier below it: the engine neither knows nor cares what a store is made of. Thread-safety: every
+// call from any thread. `Done` callbacks run on a thread of the store and may call the store.
+// Lifetime: a store finishes every transfer, and has called every callback, before its destructor
+// returns.
+#pragma once
+#include <bottomless/bytes.h>
+#include <bottomless/result.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace bottomless {
+
+// A place in a store; move it about as a value, give it back with Store::free.
+struct Extent {
+  uint32_t disk = 0;
+  uint64_t offset = 0;
+  Bytes bytes = 0;  // 0: none
+
+  bool empty() const { return bytes == 0; }
+};
+
+using Pieces = std::vector<std::span<std::byte>>;  // memory in the order of the extent, each piece
+                                                   // page-aligned
+
+class Store {
+ public:
+  static constexpr Bytes kAlignment = 4_KiB;  // of extents, and of the memory that is transferred
+
+  virtual ~Store() = default;
+
+  // Room for `bytes`, rounded up to the alignment. Fails with Code::no_space when the disk or its
+  // limit is full.
+  virtual Result<Extent> allocate(Bytes bytes) = 0;
+  virtual void free(const Extent& extent) = 0;
+
+  // Fill the memory from the extent, or the extent from the memory. The memory must stay until
+  // `done` has been called; a transfer that fails or comes short says so, it is never called done.
+  virtual void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) = 0;
+  virtual void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) = 0;
+};
+
+constexpr Bytes round_to_store(Bytes bytes) {
+  return (bytes + Store::kAlignment - 1) / Store::kAlignment * Store::kAlignment;
+}
+
+}  // namespace bottomless

@@ -1,0 +1,93 @@
+#include <liburing.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/errno_error.h"
+#include "io/transfers.h"
+#include "io/unique_fd.h"
+
+namespace bottomless {
+namespace {
+
+constexpr uint64_t kWakeTag = ~0ull;
+
+class UringTransfers final : public Transfers {
+ public:
+  UringTransfers(const io_uring& ring, UniqueFd bell) : ring_(ring), bell_(std::move(bell)) {
+    arm_bell();
+  }
+  ~UringTransfers() override { io_uring_queue_exit(&ring_); }
+
+  void start(const Transfer& transfer) override {
+    io_uring_sqe* entry = next_entry();
+    const auto length = static_cast<unsigned>(transfer.memory.size());
+    if (transfer.direction == Direction::read) {
+      io_uring_prep_read(entry, transfer.fd, transfer.memory.data(), length, transfer.offset);
+    } else {
+      io_uring_prep_write(entry, transfer.fd, transfer.memory.data(), length, transfer.offset);
+    }
+    io_uring_sqe_set_data64(entry, transfer.tag);
+  }
+
+  void wait(std::vector<Moved>& results) override {
+    int submitted = 0;
+    do {
+      submitted = io_uring_submit_and_wait(&ring_, 1);
+    } while (submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY);
+    BOTTOMLESS_CHECK(submitted >= 0, "io_uring refused to submit");
+    bool rang = false;
+    io_uring_cqe* entry = nullptr;
+    while (io_uring_peek_cqe(&ring_, &entry) == 0) {
+      const uint64_t tag = io_uring_cqe_get_data64(entry);
+      if (tag == kWakeTag) {
+        rang = true;
+      } else {
+        results.push_back({tag, entry->res});
+      }
+      io_uring_cqe_seen(&ring_, entry);
+    }
+    if (rang) arm_bell();
+  }
+
+  void wake() override { eventfd_write(bell_.get(), 1); }
+
+ private:
+  io_uring_sqe* next_entry() {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    if (entry == nullptr) {
+      io_uring_submit(&ring_);
+      entry = io_uring_get_sqe(&ring_);
+    }
+    BOTTOMLESS_CHECK(entry != nullptr, "more transfers were started than the ring is deep");
+    return entry;
+  }
+
+  void arm_bell() {
+    io_uring_sqe* entry = next_entry();
+    io_uring_prep_read(entry, bell_.get(), &rung_, sizeof rung_, 0);
+    io_uring_sqe_set_data64(entry, kWakeTag);
+  }
+
+  io_uring ring_;
+  UniqueFd bell_;
+  uint64_t rung_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transfers>> make_uring_transfers(unsigned depth) {
+  io_uring ring{};
+  if (const int failed = io_uring_queue_init(depth + 1, &ring, 0); failed < 0) {
+    return errno_error(-failed, "set up io_uring");
+  }
+  UniqueFd bell(eventfd(0, EFD_CLOEXEC));
+  if (!bell.valid()) {
+    io_uring_queue_exit(&ring);
+    return errno_error(errno, "make an event descriptor for io_uring");
+  }
+  return std::unique_ptr<Transfers>(std::make_unique<UringTransfers>(ring, std::move(bell)));
+}
+
+}  // namespace bottomless
