@@ -1,0 +1,201 @@
+// The residency state machine: keeps storages larger in sum than memory usable at stable addresses
+// by moving their blocks between a heap and a store. Whoever wants to touch a block pins it first;
+// a pinned block is resident and stays so. What may be touched without a pin is enforced by the
+// mapping: an absent block is not accessible, a clean one is read-only, and touch() is what a fault
+// handler calls for either. Thread-safety: every call from any thread. No lock is held during a
+// transfer. Lifetime: Pins must be gone before the engine; the store must outlive it.
+#pragma once
+#include <bottomless/bytes.h>
+#include <bottomless/result.h>
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "engine/block.h"
+#include "io/store.h"
+#include "memory/heap.h"
+#include "memory/kind.h"
+#include "plan/eviction_policy.h"
+
+namespace bottomless {
+
+class Engine;
+
+enum class Eviction {
+  when_needed,
+  eagerly,  // for tests: a block leaves as soon as nobody pins it, and its memory is poisoned
+};
+
+struct EngineOptions {
+  Bytes limit = 0;           // of everything the engine holds: frames, charges and its own records
+  Bytes fixed_overhead = 0;  // what the owner's own threads, rings and tables take of the limit
+  Eviction eviction = Eviction::when_needed;
+};
+
+struct EngineStats {
+  Bytes limit_bytes = 0;
+  Bytes peak_bytes = 0;  // frames + charges + overhead, the most there ever was
+  Bytes read_bytes = 0;
+  Bytes written_bytes = 0;
+  Bytes overhead_bytes = 0;
+  uint64_t faults = 0;
+  uint64_t evictions = 0;
+  uint64_t demand_fetches = 0;
+  double stall_seconds = 0;
+  KindBytes resident;
+  Bytes charged_bytes = 0;
+  uint64_t live_storages = 0;
+};
+
+// A range of bytes that is about to be touched.
+struct Need {
+  const void* address = nullptr;
+  Bytes bytes = 0;
+  Access access = Access::read;
+};
+
+// The pins of one operation; the destructor releases them.
+// Thread-safety: use one object from one thread at a time, but it may move between threads.
+class Pins {
+ public:
+  explicit Pins(Engine& engine) : engine_(&engine) {}
+  Pins(Pins&& other) noexcept;
+  Pins& operator=(Pins&&) = delete;
+  ~Pins() { release(); }
+
+  void release() noexcept;
+  bool empty() const { return blocks_.empty(); }
+
+ private:
+  friend class Engine;
+  Engine* engine_;
+  std::vector<Block*> blocks_;
+};
+
+class Engine {
+ public:
+  Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& store,
+         std::unique_ptr<EvictionPolicy> policy);
+  ~Engine();  // waits for transfers under way; addresses become invalid
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  bool contains(const void* address) const noexcept { return heap_->contains(address); }
+
+  // A storage with arbitrary content. With `pins` all of it is resident, writable and pinned there;
+  // without, nothing is resident until it is pinned or touched. `who` names the operation in
+  // errors.
+  Result<void*> allocate(Bytes bytes, Kind kind, Pins* pins, std::string_view who);
+  // `current` are the pins of the operation that frees, if any: what it allocated itself goes at
+  // once.
+  void free(void* address, Pins* current) noexcept;
+
+  // Makes every range resident with the access asked for and adds it to `pins`; addresses of others
+  // are passed over. On an error nothing is added. Code::no_memory: more is needed at once than the
+  // limit holds.
+  Result<void> pin(Pins& pins, std::span<const Need> needs, std::string_view who);
+
+  // For a fault handler's service thread: makes the block around `address` accessible. False: not
+  // one of ours.
+  Result<bool> touch(const void* address, Access access);
+
+  // Memory of others that counts against the limit, such as small tensors. Charging makes room if
+  // need be; `pins` are those of the operation that asks, if any.
+  Result<void> charge(Bytes bytes, const Pins* pins, std::string_view who);
+  void discharge(Bytes bytes) noexcept;
+
+  void set_kind(const void* address, Kind kind);
+  EngineStats stats() const;
+  uint64_t live_storages() const;
+
+ private:
+  friend class Pins;
+  enum class Phase {
+    pinning,
+    allocating
+  };  // an operation that is pinning can still step back for another
+
+  // All of these are called with the lock held.
+  Storage* find(const void* address) const BOTTOMLESS_REQUIRES(mutex_);
+  void enter(const Storage& storage, Storage* value) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> fill(Storage& storage, Pins& pins, std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
+  template <class Visit>
+  void each_block(const Need& need, Visit visit) BOTTOMLESS_REQUIRES(mutex_);
+  void add_pin(Pins& pins, Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void drop_pins(Pins& pins, size_t keep) BOTTOMLESS_REQUIRES(mutex_);
+  void drop_pin(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,
+                        bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
+  Result<bool> advance(Block& block, Access access, Pins& pins, std::string_view who,
+                       bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> wait_for_room(Bytes bytes, const Pins* pins, Phase phase, std::string_view who,
+                             bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
+  bool make_room(Bytes bytes) BOTTOMLESS_REQUIRES(mutex_);
+  void write_behind() BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> evict(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
+  void start_write(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void stall() BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> start_fetch(Block& block, Access access) BOTTOMLESS_REQUIRES(mutex_);
+  void written(Block& block, Result<void> outcome);
+  void fetched(Block& block, Frames&& frames, Access access, Result<void> outcome);
+  void make_resident(Block& block, Frames&& frames, Access access) BOTTOMLESS_REQUIRES(mutex_);
+  void make_absent(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void make_writable(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void offer(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void withdraw(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void finalize_if_idle(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
+  void finalize(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> settle_reserve(const Pins* pins, std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
+  void note_peak() BOTTOMLESS_REQUIRES(mutex_);
+  Bytes overhead() const BOTTOMLESS_REQUIRES(mutex_);
+  Bytes charged() const;
+  Bytes footprint(const Block& block) const { return heap_->footprint(block.bytes); }
+  Bytes pinned_by(const Pins* pins) const BOTTOMLESS_REQUIRES(mutex_);
+  Error too_small(Bytes bytes, const Pins* pins, std::string_view who) const
+      BOTTOMLESS_REQUIRES(mutex_);
+
+  const EngineOptions options_;
+  const Bytes block_bytes_;
+  const Bytes charge_step_;
+  Store& store_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;                   // room was freed, a transfer ended, a pin was dropped
+  const std::unique_ptr<Heap> heap_;  // contains() needs no lock, the rest does
+  const std::unique_ptr<EvictionPolicy> policy_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::vector<Storage*> table_
+      BOTTOMLESS_GUARDED_BY(mutex_);  // by offset in the heap, one entry a small frame
+  uint64_t live_storages_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  uint64_t live_blocks_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  Bytes leaving_bytes_ BOTTOMLESS_GUARDED_BY(mutex_) =
+      0;  // frames of blocks being written that nobody wants back
+  unsigned transfers_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  unsigned holders_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // operations that hold a pin
+  unsigned stuck_pinning_ BOTTOMLESS_GUARDED_BY(mutex_) =
+      0;  // of these, waiting for room to pin more
+  unsigned stuck_allocating_ BOTTOMLESS_GUARDED_BY(mutex_) =
+      0;  // of these, waiting for room to allocate
+  bool short_of_room_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // has ever been
+  unsigned writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // of the transfers, those to the store
+  uint64_t broken_writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // transfers to the store that failed
+  Error last_broken_write_ BOTTOMLESS_GUARDED_BY(mutex_){};
+  std::optional<Error> refusal_
+      BOTTOMLESS_GUARDED_BY(mutex_);  // why the last make_room() could not evict a block
+  EngineStats stats_ BOTTOMLESS_GUARDED_BY(mutex_);
+
+  // Relaxed order suffices: charge() only needs the sum to be exact, and takes the lock where the
+  // reserve is short.
+  std::atomic<int64_t> charged_{
+      0};  // below zero when memory is discharged that another engine was charged for
+  std::atomic<Bytes> charge_reserve_{
+      0};  // room set aside for charges: the heap's budget has been lowered by it
+};
+
+}  // namespace bottomless

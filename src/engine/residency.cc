@@ -1,0 +1,270 @@
+// How blocks become resident and leave: room, evictions, transfers and what their completion does.
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/engine.h"
+
+namespace bottomless {
+
+// Waits for any change; the time counts as stall.
+void Engine::stall() {
+  const auto start = std::chrono::steady_clock::now();
+  changed_.wait(mutex_);
+  stats_.stall_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// One step of a pinned block towards the access asked for; true when it is there.
+Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::string_view who,
+                             bool& stepped_back) {
+  switch (block.state) {
+    case State::resident:
+      if (access == Access::write) make_writable(block);
+      return true;
+    case State::writing:
+      return access != Access::write;  // it can be read meanwhile
+    case State::fetching:
+      return false;
+    case State::away:
+      break;
+  }
+  if (block.failure) return *block.failure;
+  Result<void> room = wait_for_room(footprint(block), &pins, Phase::pinning, who, stepped_back);
+  if (!room.ok()) return std::move(room).error();
+  // Waiting gave up the lock: another operation may have started the fetch.
+  if (stepped_back || block.state != State::away) return false;
+  if (Result<void> started = start_fetch(block, access); !started.ok())
+    return std::move(started).error();
+  return block.state == State::resident;
+}
+
+Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, std::string_view who,
+                                   bool& stepped_back) {
+  const uint64_t broken_before = broken_writes_;
+  const unsigned me = pins != nullptr && !pins->blocks_.empty() ? 1 : 0;
+  for (;;) {
+    if (make_room(bytes)) return {};
+    if (broken_writes_ != broken_before) {
+      return Error{last_broken_write_.code,
+                   "make room for " + std::string(who) + ": " + last_broken_write_.message};
+    }
+    if (transfers_ == 0) {
+      if (refusal_) {
+        return Error{refusal_->code,
+                     "make room for " + std::string(who) + ": " + refusal_->message};
+      }
+      const unsigned others = holders_ - me;
+      if (others == 0) return too_small(bytes, pins, who);
+      if (others ==
+          stuck_pinning_ + stuck_allocating_) {  // nobody runs who could give something back
+        if (phase == Phase::pinning) {
+          stepped_back = true;
+          return {};
+        }
+        if (stuck_pinning_ == 0) return too_small(bytes, pins, who);
+        changed_.notify_all();  // those who are pinning step back
+      }
+    }
+    unsigned& stuck = phase == Phase::pinning ? stuck_pinning_ : stuck_allocating_;
+    stuck += me;
+    stall();
+    stuck -= me;
+  }
+}
+
+// Starts as many evictions as `bytes` need; true when they fit already.
+bool Engine::make_room(Bytes bytes) {
+  refusal_.reset();
+  std::vector<Block*> refused;
+  while (heap_->in_use() + bytes > heap_->budget() + leaving_bytes_) {
+    EvictionCandidate* victim = policy_->victim();
+    if (victim == nullptr) break;
+    short_of_room_ = true;
+    auto& block = static_cast<Block&>(*victim);
+    if (Result<void> evicted = evict(block); !evicted.ok()) {
+      // A full disk: blocks that are clean can still leave, so look further.
+      refusal_ = std::move(evicted).error();
+      withdraw(block);
+      refused.push_back(&block);
+    }
+  }
+  for (Block* block : refused) offer(*block);
+  return heap_->in_use() + bytes <= heap_->budget();
+}
+
+// Once memory has been short, keeps a little of it free, so that writes overlap with compute.
+void Engine::write_behind() {
+  if (short_of_room_ && options_.eviction == Eviction::when_needed) make_room(options_.limit / 16);
+}
+
+Result<void> Engine::evict(Block& block) {
+  if (!block.dirty) {
+    withdraw(block);
+    make_absent(block);
+    ++stats_.evictions;
+    return {};
+  }
+  if (block.extent.empty()) {
+    Result<Extent> extent = store_.allocate(block.bytes);
+    if (!extent.ok()) return std::move(extent).error();
+    block.extent = extent.value();
+  }
+  withdraw(block);
+  start_write(block);
+  ++stats_.evictions;
+  return {};
+}
+
+void Engine::evict_all_idle() {
+  while (EvictionCandidate* victim = policy_->victim()) {
+    if (!evict(static_cast<Block&>(*victim)).ok())
+      return;  // the disk is full: stays, and whoever needs room hears of it
+  }
+}
+
+void Engine::start_write(Block& block) {
+  block.state = State::writing;
+  // From here on a write by anybody faults and waits: what reaches the disk is one consistent
+  // version.
+  heap_->protect(block.at, block.bytes, Access::read);
+  block.access = Access::read;
+  leaving_bytes_ += footprint(block);
+  ++transfers_;
+  ++writes_;
+  store_.write(block.extent, {{block.at, round_to_store(block.bytes)}},
+               [this, &block](Result<void> outcome) { written(block, std::move(outcome)); });
+}
+
+void Engine::written(Block& block, Result<void> outcome) {
+  MutexLock lock(mutex_);
+  --transfers_;
+  --writes_;
+  if (block.pins == 0) leaving_bytes_ -= footprint(block);
+  block.state = State::resident;
+  if (outcome.ok()) {
+    block.dirty = false;
+    stats_.written_bytes += block.extent.bytes;
+  } else {
+    ++broken_writes_;
+    last_broken_write_ = std::move(outcome).error();
+  }
+  if (block.storage->dead) {
+    finalize_if_idle(*block.storage);
+  } else if (block.pins == 0) {
+    if (block.dirty) {
+      offer(block);
+    } else {
+      make_absent(block);
+    }
+  }
+  changed_.notify_all();
+}
+
+Result<void> Engine::start_fetch(Block& block, Access access) {
+  Result<Frames> frames = heap_->take(block.bytes);
+  if (!frames.ok()) return std::move(frames).error();
+  note_peak();
+  if (block.extent.empty()) {  // never written: there is no content
+    make_resident(block, std::move(frames).value(), Access::write);
+    return {};
+  }
+  block.state = State::fetching;
+  ++transfers_;
+  ++stats_.demand_fetches;
+  // Read into frames that nobody else can see, and only then move them under the block: all of it
+  // appears at once.
+  auto shared = std::make_shared<Frames>(std::move(frames).value());
+  Pieces pieces = shared->pieces(round_to_store(block.bytes), heap_->frame_sizes());
+  store_.read(block.extent, std::move(pieces),
+              [this, &block, shared, access](Result<void> outcome) {
+                fetched(block, std::move(*shared), access, std::move(outcome));
+              });
+  return {};
+}
+
+void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> outcome) {
+  MutexLock lock(mutex_);
+  --transfers_;
+  if (outcome.ok()) {
+    stats_.read_bytes += block.extent.bytes;
+    make_resident(block, std::move(frames), access);
+  } else {
+    heap_->park(std::move(frames));
+    block.state = State::away;
+    block.failure = std::make_unique<Error>(std::move(outcome).error());
+  }
+  if (block.storage->dead) {
+    finalize_if_idle(*block.storage);
+  } else if (block.pins == 0 && block.state == State::resident) {
+    offer(block);
+  }
+  changed_.notify_all();
+}
+
+void Engine::make_resident(Block& block, Frames&& frames, Access access) {
+  heap_->map(block.at, std::move(frames), access);
+  block.state = State::resident;
+  block.access = access;
+  block.dirty = access == Access::write;
+  stats_.resident.add(block.storage->kind, footprint(block));
+}
+
+void Engine::make_absent(Block& block) {
+  heap_->unmap(block.at, block.bytes);
+  block.state = State::away;
+  block.access = Access::none;
+  stats_.resident.remove(block.storage->kind, footprint(block));
+}
+
+void Engine::make_writable(Block& block) {
+  if (block.access != Access::write) {
+    heap_->protect(block.at, block.bytes, Access::write);
+    block.access = Access::write;
+  }
+  block.dirty = true;
+}
+
+void Engine::offer(Block& block) {
+  if (!block.listed()) policy_->add(block);
+}
+
+void Engine::withdraw(Block& block) {
+  if (block.listed()) policy_->remove(block);
+}
+
+void Engine::finalize_if_idle(Storage& storage) {
+  for (const Block& block : storage.blocks) {
+    if (block.pins > 0 || block.state == State::writing || block.state == State::fetching) return;
+  }
+  finalize(storage);
+}
+
+void Engine::finalize(Storage& storage) {
+  bool whole = true;
+  for (Block& block : storage.blocks) {
+    withdraw(block);
+    if (!block.extent.empty()) store_.free(block.extent);
+    whole = whole && block.state == State::resident;
+  }
+  for (Block& block : storage.blocks) {
+    if (block.state != State::resident) continue;
+    if (whole) {
+      if (block.access != Access::write) heap_->protect(block.at, block.bytes, Access::write);
+      stats_.resident.remove(storage.kind, footprint(block));
+    } else {
+      make_absent(block);
+    }
+  }
+  if (whole) {
+    heap_->retire(storage.at, storage.bytes);
+  } else {
+    heap_->release(storage.at, storage.bytes);
+  }
+  enter(storage, nullptr);
+  --live_storages_;
+  live_blocks_ -= storage.blocks.size();
+  delete &storage;  // NOLINT(cppcoreguidelines-owning-memory): released in allocate()
+}
+
+}  // namespace bottomless
