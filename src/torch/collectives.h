@@ -1,0 +1,14 @@
+// Collectives of torch.distributed return before they are done: other threads still read and write
+// their tensors, partly through system calls, which do not fault but fail. Their pins are kept
+// until the work has completed.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "torch/operator_info.h"
+
+namespace bottomless {
+
+void run_collective(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    const OperatorInfo& info, torch::jit::Stack* stack);
+
+}  // namespace bottomless

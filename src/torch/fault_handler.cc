@@ -1,0 +1,125 @@
+#include "torch/fault_handler.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include "base/errno_error.h"
+
+namespace bottomless {
+namespace {
+
+// A request lives on the stack of the faulting thread, which waits until it is answered.
+struct Request {
+  const void* address;
+  Access access;
+  std::atomic<uint32_t> answer;  // 0: waiting, then one of the below; futex word
+};
+constexpr uint32_t kServed = 1;
+constexpr uint32_t kNotOurs = 2;
+
+// What the signal handler needs; set once before it is installed.
+struct HandlerState {
+  FaultHandler::Owns owns;
+  int requests;
+  struct sigaction before;
+};
+HandlerState g_handler;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a handler
+                         // has no other argument
+
+void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, nullptr, nullptr, 0);
+}
+
+bool was_write(void* context) {
+#if defined(__x86_64__)
+  constexpr greg_t kWriteBit = 2;  // of the page-fault error code
+  return (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0;
+#else
+  return true;  // a write serves a read as well, at the price of a needless write-back
+#endif
+}
+
+void pass_on(int signal, siginfo_t* info, void* context) {
+  const struct sigaction& before = g_handler.before;
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    before.sa_sigaction(signal, info, context);
+  } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+    ::sigaction(signal, &before,
+                nullptr);  // the access is repeated and ends the process as it would have
+  } else {
+    before.sa_handler(signal);
+  }
+}
+
+void handle(int signal, siginfo_t* info, void* context) {
+  const int saved = errno;
+  const bool by_access = info->si_code == SEGV_ACCERR || info->si_code == SEGV_MAPERR;
+  if (by_access && g_handler.owns(info->si_addr)) {
+    Request request{info->si_addr, was_write(context) ? Access::write : Access::read, {0}};
+    Request* pointer = &request;
+    if (write(g_handler.requests, &pointer, sizeof pointer) == sizeof pointer) {
+      while (request.answer.load(std::memory_order_acquire) == 0)
+        futex(request.answer, FUTEX_WAIT_PRIVATE, 0);
+      if (request.answer.load(std::memory_order_acquire) == kServed) {
+        errno = saved;
+        return;
+      }
+    }
+  }
+  errno = saved;
+  pass_on(signal, info, context);
+}
+
+}  // namespace
+
+Result<void> FaultHandler::start(Owns owns, Serve serve) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "make a pipe for the fault handler");
+  requests_out_ = UniqueFd(ends[0]);
+  requests_in_ = UniqueFd(ends[1]);
+  serve_ = std::move(serve);
+  g_handler.owns = owns;
+  g_handler.requests = requests_in_.get();
+  Result<Thread> thread = Thread::start("bl-faults", [this] { run(); });
+  if (!thread.ok()) return std::move(thread).error();
+  thread_ = std::move(thread).value();
+
+  struct sigaction action {};
+  action.sa_sigaction = &handle;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  if (sigaction(SIGSEGV, &action, &g_handler.before) != 0)
+    return errno_error(errno, "install the fault handler");
+  return {};
+}
+
+void FaultHandler::run() {
+  for (;;) {
+    Request* request = nullptr;
+    const ssize_t got = read(requests_out_.get(), &request, sizeof request);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof request) return;
+    Result<bool> served = serve_(request->address, request->access);
+    if (!served.ok()) {
+      // The program cannot be told by an exception: it touched memory directly. Say why before it
+      // ends.
+      std::fprintf(stderr, "bottomless: bring back the memory at %p: %s\n", request->address,
+                   served.error().message.c_str());
+    }
+    request->answer.store(served.ok() && served.value() ? kServed : kNotOurs,
+                          std::memory_order_release);
+    futex(request->answer, FUTEX_WAKE_PRIVATE, 1);
+  }
+}
+
+}  // namespace bottomless

@@ -1,0 +1,35 @@
+// The safety net under everything that touches a tensor's memory without an operator: numpy, a
+// compiled kernel, a raw pointer, another thread. An access to an absent block, or a write to a
+// clean one, raises SIGSEGV; the handler hands it to a service thread, which may take locks and
+// wait for a disk, and goes on when the block is there. Faults elsewhere go to whoever handled
+// SIGSEGV before. Thread-safety: start() once. Lifetime: must live as long as the process.
+#pragma once
+#include <bottomless/result.h>
+
+#include <functional>
+
+#include "base/thread.h"
+#include "io/unique_fd.h"
+#include "memory/access.h"
+
+namespace bottomless {
+
+class FaultHandler {
+ public:
+  // Called in signal context: is this address one to serve? Must be async-signal-safe.
+  using Owns = bool (*)(const void* address);
+  // Called on the service thread: make it accessible; false if it is not ours after all.
+  using Serve = std::function<Result<bool>(const void* address, Access access)>;
+
+  Result<void> start(Owns owns, Serve serve);
+
+ private:
+  void run();
+
+  Serve serve_;
+  UniqueFd requests_in_;
+  UniqueFd requests_out_;
+  Thread thread_;
+};
+
+}  // namespace bottomless

@@ -1,0 +1,71 @@
+// Sees every operator below autograd, after composite operators have been decomposed, on every
+// thread that has the dispatch key: makes resident what the operator reads and writes, keeps it and
+// what the operator allocates until it ends, and takes list operators apart. Thread-safety: per
+// thread; autograd's threads inherit the key, other threads get it at their first allocation.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <string_view>
+
+#include "engine/engine.h"
+#include "torch/operator_info.h"
+#include "torch/session.h"
+
+namespace bottomless {
+
+// Switches the interceptor on for the calling thread. Cheap when it is on already.
+void intercept_on_this_thread();
+
+// The operator that runs on this thread: its pins, and what the allocator must know of it.
+class OperatorScope {
+ public:
+  enum class Allocations {
+    resident,
+    lazy
+  };  // lazy: nothing is touched before the operator returns
+
+  OperatorScope(std::string_view name, Allocations allocations);
+  ~OperatorScope();
+  OperatorScope(const OperatorScope&) = delete;
+  OperatorScope& operator=(const OperatorScope&) = delete;
+
+  static OperatorScope* current();
+
+  std::string_view name() const { return name_; }
+  // Where allocations and frees of this operator in `session` are pinned; null while allocations
+  // are lazy.
+  Pins* pins_of(Session& session);
+  // Notes a tensor that the operator is going to touch; pin() then brings in all that were noted.
+  void add(const at::Tensor& tensor, Access access);
+  void add(const c10::IValue& value, Access access);
+  void pin();
+  // Bytes noted so far that are managed.
+  Bytes noted_bytes() const;
+  // Hands the pins over, to be kept past the end of the operator.
+  std::shared_ptr<void> detach_pins();
+
+ private:
+  struct PerSession {
+    explicit PerSession(Session& owner)
+        : session(&owner), pins(std::make_unique<Pins>(owner.engine())) {}
+    Session* session;
+    std::unique_ptr<Pins> pins;
+    c10::SmallVector<Need, 8> needs;
+  };
+  PerSession& of(Session& session);
+
+  std::string_view name_;
+  Allocations allocations_;
+  OperatorScope* outer_;
+  c10::SmallVector<PerSession, 1> sessions_;
+};
+
+// Runs an operator with everything pinned, its allocations included. Nested operators run inside
+// these pins.
+void run_pinned(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const OperatorInfo& info,
+                torch::jit::Stack* stack);
+
+}  // namespace bottomless

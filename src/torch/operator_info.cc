@@ -1,0 +1,105 @@
+#include "torch/operator_info.h"
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/mutex.h"
+
+namespace bottomless {
+namespace {
+
+bool is_write(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Every result is an alias of an argument and nothing is written: the operator makes views.
+bool makes_views(const c10::FunctionSchema& schema) {
+  if (schema.returns().empty()) return false;
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() == nullptr || result.alias_info()->isWrite()) return false;
+  }
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (is_write(argument)) return false;
+  }
+  return true;
+}
+
+bool reads_shapes_only(const std::string& name) {
+  static const std::unordered_set<std::string> kNames{"aten::empty",
+                                                      "aten::empty_like",
+                                                      "aten::empty_strided",
+                                                      "aten::new_empty",
+                                                      "aten::new_empty_strided",
+                                                      "aten::empty_permuted",
+                                                      "aten::sym_size",
+                                                      "aten::sym_stride",
+                                                      "aten::sym_numel",
+                                                      "aten::sym_storage_offset",
+                                                      "aten::is_same_size",
+                                                      "aten::_has_compatible_shallow_copy_type"};
+  return kNames.contains(name);
+}
+
+bool starts_with(const std::string& text, std::string_view prefix) {
+  return text.starts_with(prefix);
+}
+
+OperatorInfo work_out(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  OperatorInfo info;
+  info.name = schema.name();
+  bool writes = false;
+  for (const c10::Argument& argument : schema.arguments()) {
+    info.writes.push_back(is_write(argument));
+    writes = writes || info.writes.back();
+  }
+  const bool in_place = writes && info.name.ends_with('_');
+  if (starts_with(info.name, "c10d::") || starts_with(info.name, "_c10d_functional")) {
+    info.handling = Handling::collective;
+  } else if (starts_with(info.name, "aten::_foreach_") ||
+             starts_with(info.name, "aten::_fused_adam") ||
+             starts_with(info.name, "aten::_fused_sgd") ||
+             starts_with(info.name, "aten::_fused_adagrad") ||
+             starts_with(info.name, "aten::_amp_foreach_")) {
+    info.handling = Handling::list;
+    // Every in-place list operator is element-wise but the unscaling one, whose verdict spans the
+    // list.
+    if (in_place && !starts_with(info.name, "aten::_amp_foreach_"))
+      info.tiling = Tiling::list_update;
+  } else if (reads_shapes_only(info.name) || makes_views(schema)) {
+    info.handling = Handling::passed_by;
+  } else if (in_place && op.hasTag(at::Tag::pointwise)) {
+    info.tiling = Tiling::pointwise;
+  }
+  return info;
+}
+
+const OperatorInfo& shared_info(const c10::OperatorHandle& op) {
+  static Mutex* const mutex = new Mutex;  // NOLINT
+  static auto* const infos =
+      new std::unordered_map<const void*, std::unique_ptr<const OperatorInfo>>;  // NOLINT
+  MutexLock lock(*mutex);
+  auto& info = (*infos)[&op.schema()];
+  if (info == nullptr) info = std::make_unique<const OperatorInfo>(work_out(op));
+  return *info;
+}
+
+}  // namespace
+
+const OperatorInfo& OperatorInfo::of(const c10::OperatorHandle& op) {
+  // A small cache for each thread spares the lock: an operator is looked up a million times and
+  // worked out once.
+  struct Entry {
+    const void* key = nullptr;
+    const OperatorInfo* info = nullptr;
+  };
+  thread_local std::array<Entry, 512> cache;
+  const void* key = &op.schema();
+  Entry& entry = cache[(reinterpret_cast<uintptr_t>(key) >> 6) % cache.size()];
+  if (entry.key != key) entry = {key, &shared_info(op)};
+  return *entry.info;
+}
+
+}  // namespace bottomless

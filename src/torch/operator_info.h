@@ -1,0 +1,34 @@
+// What the interceptor needs to know of an operator, worked out once from its schema.
+// Thread-safety: of() from any thread; the returned record is constant and lives for good.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string>
+#include <vector>
+
+namespace bottomless {
+
+enum class Handling : uint8_t {
+  pinned,      // pin what it reads and writes, run it, unpin
+  passed_by,   // looks at shapes only (views, empty_like): nothing has to be resident
+  list,        // takes all parameters at once: run element by element
+  collective,  // c10d: goes on after the call returns; pinned until its work is done
+};
+
+enum class Tiling : uint8_t {
+  none,
+  list_update,  // an in-place element-wise update of the tensors of its lists (_foreach_add_,
+                // _fused_adamw_)
+  pointwise,    // an in-place element-wise operator on single tensors (add_, addcdiv_)
+};
+
+struct OperatorInfo {
+  std::string name;
+  Handling handling = Handling::pinned;
+  Tiling tiling = Tiling::none;
+  std::vector<bool> writes;  // per argument: the schema says that it is written to
+
+  static const OperatorInfo& of(const c10::OperatorHandle& op);
+};
+
+}  // namespace bottomless

@@ -1,0 +1,94 @@
+#include "torch/process.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <pthread.h>
+#include <torch/library.h>
+
+#include "torch/allocator.h"
+#include "torch/interceptor.h"
+
+namespace bottomless {
+
+Process& Process::get() {
+  static Process* const process = new Process;  // NOLINT: never destroyed, see the header
+  return *process;
+}
+
+Session* Process::owner_of(const void* address) const {
+  for (const auto& published : published_) {
+    Session* session = published.load(std::memory_order_acquire);
+    if (session != nullptr && session->engine().contains(address)) return session;
+  }
+  return nullptr;
+}
+
+// Ends sessions that were closed and whose last storage has been freed since.
+void Process::sweep() {
+  for (size_t i = 0; i < kMostSessions; ++i) {
+    Session* session = sessions_[i].get();
+    if (session == nullptr || session == current() || session->engine().live_storages() > 0)
+      continue;
+    published_[i].store(nullptr, std::memory_order_release);
+    sessions_[i].reset();
+    sessions_in_use_.fetch_sub(1, std::memory_order_acq_rel);
+  }
+}
+
+Result<void> Process::install() {
+  if (installed_) return {};
+  Result<void> started = fault_handler_.start(
+      [](const void* address) {
+        Process& process = Process::get();
+        return !process.in_forked_child() && process.owner_of(address) != nullptr;
+      },
+      [this](const void* address, Access access) -> Result<bool> {
+        Session* session = owner_of(address);
+        return session == nullptr ? Result<bool>(false) : session->engine().touch(address, access);
+      });
+  if (!started.ok()) return started;
+  pthread_atfork(nullptr, nullptr, [] {
+    Process& process = Process::get();
+    process.forked_child_.store(true, std::memory_order_relaxed);
+    process.current_.store(nullptr, std::memory_order_relaxed);
+  });
+  installed_ = true;
+  return {};
+}
+
+Result<Session*> Process::open(const Options& options) {
+  MutexLock lock(mutex_);
+  if (current() != nullptr) {
+    return Error{Code::invalid_argument,
+                 "set a memory limit: one is already in force; end it first (close the runtime or "
+                 "leave its context)"};
+  }
+  if (Result<void> ready = install(); !ready.ok()) return std::move(ready).error();
+  sweep();
+  size_t slot = 0;
+  while (slot < kMostSessions && sessions_[slot] != nullptr) ++slot;
+  if (slot == kMostSessions) {
+    return Error{Code::invalid_argument,
+                 "set a memory limit: " + std::to_string(kMostSessions) +
+                     " earlier ones still have living tensors; free some first"};
+  }
+  Result<std::unique_ptr<Session>> session = Session::open(options);
+  if (!session.ok()) return std::move(session).error();
+  sessions_[slot] = std::move(session).value();
+  Session* opened = sessions_[slot].get();
+  published_[slot].store(opened, std::memory_order_release);
+  sessions_in_use_.fetch_add(1, std::memory_order_acq_rel);
+  current_.store(opened, std::memory_order_release);
+  install_allocator();
+  intercept_on_this_thread();
+  return opened;
+}
+
+void Process::close(Session* session) {
+  MutexLock lock(mutex_);
+  if (current() != session) return;
+  current_.store(nullptr, std::memory_order_release);
+  remove_allocator();
+  sweep();
+}
+
+}  // namespace bottomless

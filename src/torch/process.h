@@ -1,0 +1,57 @@
+// The one owner, for the whole process, of what a process has only one of: torch's CPU allocator,
+// the operator interceptor's switch, the fault handler and the fork handlers. The only global state
+// of Bottomless; never destroyed, because tensors may be freed until the very end of the process.
+// Thread-safety: every member from any thread.
+#pragma once
+#include <bottomless/torch.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "base/mutex.h"
+#include "torch/fault_handler.h"
+#include "torch/session.h"
+
+namespace bottomless {
+
+class Process {
+ public:
+  static Process& get();
+
+  // Starts managing new storages. One session is current at a time.
+  Result<Session*> open(const Options& options);
+  // Stops managing new storages; those of the session stay managed until they are freed.
+  void close(Session* session);
+
+  // The session that new storages go to, or null. In a forked child always null.
+  Session* current() const { return current_.load(std::memory_order_acquire); }
+  // True while any storage may be managed: operators must pin.
+  bool active() const { return sessions_in_use_.load(std::memory_order_acquire) > 0; }
+  // The session that manages the storage at `address`, or null.
+  Session* owner_of(const void* address) const;
+  bool in_forked_child() const { return forked_child_.load(std::memory_order_relaxed); }
+
+ private:
+  Process() = default;
+  void sweep() BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> install() BOTTOMLESS_REQUIRES(mutex_);
+
+  static constexpr size_t kMostSessions =
+      16;  // closed ones included while they have living storages
+
+  Mutex mutex_;
+  bool installed_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+  std::array<std::unique_ptr<Session>, kMostSessions> sessions_ BOTTOMLESS_GUARDED_BY(mutex_);
+  FaultHandler fault_handler_ BOTTOMLESS_GUARDED_BY(mutex_);
+
+  // Published with release once a session is complete, read with acquire by allocations and
+  // operators.
+  std::array<std::atomic<Session*>, kMostSessions> published_{};
+  std::atomic<size_t> sessions_in_use_{0};
+  std::atomic<Session*> current_{nullptr};
+  std::atomic<bool> forked_child_{
+      false};  // set before the child runs any other code: no order needed
+};
+
+}  // namespace bottomless

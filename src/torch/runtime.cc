@@ -1,0 +1,72 @@
+#include <bottomless/torch.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "torch/errors.h"
+#include "torch/process.h"
+
+namespace bottomless {
+
+struct Runtime::Impl {
+  Session* session;
+};
+
+Runtime::Runtime(const Options& options) {
+  Result<Session*> session = Process::get().open(options);
+  if (!session.ok()) throw_error(session.error());
+  impl_ = std::make_unique<Impl>(Impl{session.value()});
+}
+
+Runtime::~Runtime() { Process::get().close(impl_->session); }
+
+void Runtime::step() { impl_->session->step(); }
+
+void Runtime::step(const torch::optim::Optimizer& optimizer) {
+  const auto mark = [this](const at::Tensor& tensor, Kind kind) {
+    if (tensor.defined() && tensor.has_storage())
+      impl_->session->engine().set_kind(tensor.storage().data(), kind);
+  };
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      mark(parameter, Kind::parameter);
+      mark(parameter.grad(), Kind::gradient);
+    }
+  }
+  step();
+}
+
+void Runtime::label(const void* address, const std::string& kind) {
+  const auto known = std::find(kKindNames.begin(), kKindNames.end(), kind);
+  if (known == kKindNames.end()) {
+    throw_error({Code::invalid_argument,
+                 "label a tensor as '" + kind +
+                     "': the kinds are parameter, gradient, state, activation and other"});
+  }
+  impl_->session->engine().set_kind(address, static_cast<Kind>(known - kKindNames.begin()));
+}
+
+Stats Runtime::stats() const { return impl_->session->stats(); }
+
+std::string to_json(const Stats& stats) {
+  std::ostringstream out;
+  out.precision(9);
+  out << "{\"limit_bytes\": " << stats.limit_bytes << ", \"peak_bytes\": " << stats.peak_bytes
+      << ", \"steps\": " << stats.steps << ", \"step_seconds\": " << stats.step_seconds
+      << ", \"stall_seconds\": " << stats.stall_seconds << ", \"read_bytes\": " << stats.read_bytes
+      << ", \"written_bytes\": " << stats.written_bytes << ", \"faults\": " << stats.faults
+      << ", \"evictions\": " << stats.evictions << ", \"planned_hits\": " << stats.planned_hits
+      << ", \"demand_fetches\": " << stats.demand_fetches
+      << ", \"plan_departures\": " << stats.plan_departures
+      << ", \"overhead_bytes\": " << stats.overhead_bytes << ", \"resident_bytes\": {";
+  const char* separator = "";
+  for (const auto& [kind, bytes] : stats.resident_bytes) {
+    out << separator << '"' << kind << "\": " << bytes;
+    separator = ", ";
+  }
+  out << "}}";
+  return out.str();
+}
+
+}  // namespace bottomless

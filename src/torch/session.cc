@@ -1,0 +1,101 @@
+#include "torch/session.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "base/thread.h"
+#include "io/disk_store.h"
+#include "memory/heap.h"
+#include "plan/eviction_policy.h"
+
+namespace bottomless {
+namespace {
+
+constexpr Bytes kLeastMemory = 8_MiB;
+constexpr Bytes kLeastManaged = 128_KiB;
+constexpr Bytes kRingBytes = 64_KiB;
+
+// Eager eviction is for tests: on by a build option or, over it, by the environment.
+Eviction chosen_eviction() {
+  if (const char* wish = std::getenv("BOTTOMLESS_EVICT_EAGERLY")) {
+    return std::string_view(wish) == "0" ? Eviction::when_needed : Eviction::eagerly;
+  }
+#ifdef BOTTOMLESS_EVICT_EAGERLY
+  return Eviction::eagerly;
+#else
+  return Eviction::when_needed;
+#endif
+}
+
+void print_warning(LogLevel level, std::string_view text) {
+  if (level == LogLevel::warning) {
+    std::fprintf(stderr, "bottomless: %.*s\n", static_cast<int>(text.size()), text.data());
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const Options& options) {
+  if (options.memory < kLeastMemory) {
+    return Error{Code::invalid_argument, "set a memory limit of " + format_bytes(options.memory) +
+                                             ": at least " + format_bytes(kLeastMemory) +
+                                             " are needed (--memory)"};
+  }
+  std::unique_ptr<Session> session(new Session);
+  Result<std::unique_ptr<DiskStore>> store = DiskStore::open(
+      {.directories = options.disk, .limit = options.disk_limit, .log = print_warning});
+  if (!store.ok()) return std::move(store).error();
+  session->store_ = std::move(store).value();
+
+  const Eviction eviction = chosen_eviction();
+  const FrameSizes frames = frame_sizes_for(options.memory);
+  // One disk thread and ring each, the fault service, and the frame that a move holds twice for an
+  // instant.
+  const Bytes fixed =
+      options.disk.size() * (Thread::kStackBytes + kRingBytes) + Thread::kStackBytes + frames.large;
+  Result<std::unique_ptr<Heap>> heap =
+      Heap::create({.limit = options.memory - fixed,
+                    .frames = frames,
+                    .poison = eviction == Eviction::eagerly ? Poison::on : Poison::off});
+  if (!heap.ok()) return std::move(heap).error();
+  session->memory_ = options.memory;
+  session->least_managed_ = eviction == Eviction::eagerly ? 1 : kLeastManaged;
+  session->engine_ = std::make_unique<Engine>(
+      EngineOptions{.limit = options.memory, .fixed_overhead = fixed, .eviction = eviction},
+      std::move(heap).value(), *session->store_, std::make_unique<Recency>());
+  return session;
+}
+
+void Session::step() {
+  MutexLock lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  step_seconds_ = std::chrono::duration<double>(now - step_began_).count();
+  step_began_ = now;
+  ++steps_;
+}
+
+Stats Session::stats() const {
+  const EngineStats engine = engine_->stats();
+  Stats stats{.limit_bytes = memory_,
+              .peak_bytes = engine.peak_bytes,
+              .stall_seconds = engine.stall_seconds,
+              .read_bytes = engine.read_bytes,
+              .written_bytes = engine.written_bytes,
+              .faults = engine.faults,
+              .evictions = engine.evictions,
+              .demand_fetches = engine.demand_fetches,
+              .overhead_bytes = engine.overhead_bytes};
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    stats.resident_bytes[std::string(kKindNames[kind])] =
+        engine.resident.of(static_cast<Kind>(kind));
+  }
+  stats.resident_bytes["other"] += engine.charged_bytes;
+  MutexLock lock(mutex_);
+  stats.steps = steps_;
+  stats.step_seconds = step_seconds_;
+  return stats;
+}
+
+}  // namespace bottomless

@@ -1,0 +1,43 @@
+// Everything behind one Runtime: a store, a heap and the engine between them, and the marks of its
+// steps. Thread-safety: every member from any thread. Lifetime: lives on after its Runtime until
+// the last storage it manages is freed.
+#pragma once
+#include <bottomless/torch.h>
+
+#include <chrono>
+#include <memory>
+
+#include "base/mutex.h"
+#include "engine/engine.h"
+#include "io/store.h"
+
+namespace bottomless {
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const Options& options);
+
+  Engine& engine() { return *engine_; }
+  Bytes memory() const { return memory_; }
+  // Storages below this many bytes stay with torch's own allocator and are charged to the limit.
+  Bytes least_managed() const { return least_managed_; }
+
+  void step();
+  Stats stats() const;
+
+ private:
+  Session() = default;
+
+  Bytes memory_ = 0;
+  Bytes least_managed_ = 1;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Engine> engine_;  // after the store: it goes first
+
+  mutable Mutex mutex_;
+  uint64_t steps_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  double step_seconds_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  std::chrono::steady_clock::time_point step_began_ BOTTOMLESS_GUARDED_BY(mutex_) =
+      std::chrono::steady_clock::now();
+};
+
+}  // namespace bottomless
