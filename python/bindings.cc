@@ -1,0 +1,42 @@
+// The binding of <bottomless/torch.h>: names and types as there. Errors arrive as torch's own
+// exceptions.
+#include <bottomless/torch.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <stdexcept>
+
+namespace py = pybind11;
+
+namespace {
+
+bottomless::Bytes bytes_of(const std::string& text) {
+  bottomless::Result<bottomless::Bytes> bytes = bottomless::parse_bytes(text);
+  if (!bytes.ok()) throw py::value_error("bottomless: " + bytes.error().message);
+  return bytes.value();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, module) {
+  module.def("parse_bytes", &bytes_of, py::arg("text"));
+  module.def("format_bytes", &bottomless::format_bytes, py::arg("bytes"));
+
+  py::class_<bottomless::Runtime>(module, "Runtime")
+      .def(py::init([](bottomless::Bytes memory, const std::vector<std::string>& disk,
+                       std::optional<bottomless::Bytes> disk_limit) {
+             bottomless::Options options{.memory = memory, .disk = {}, .disk_limit = disk_limit};
+             for (const std::string& directory : disk) options.disk.emplace_back(directory);
+             return std::make_unique<bottomless::Runtime>(options);
+           }),
+           py::arg("memory"), py::arg("disk"), py::arg("disk_limit"))
+      .def("step", py::overload_cast<>(&bottomless::Runtime::step))
+      .def(
+          "label",
+          [](bottomless::Runtime& self, uintptr_t address, const std::string& kind) {
+            self.label(reinterpret_cast<const void*>(address), kind);
+          },
+          py::arg("address"), py::arg("kind"))
+      .def("stats_json",
+           [](const bottomless::Runtime& self) { return bottomless::to_json(self.stats()); });
+}

@@ -1,0 +1,123 @@
+"""Run an unmodified PyTorch program inside a memory limit, with the same bits as without one.
+
+    import bottomless
+
+    runtime = bottomless.limit(memory="4GiB", disk="/nvme/scratch")
+    ...  # ordinary PyTorch code
+    print(runtime.stats())
+
+A script need not even import it: ``bottomless run --memory 4GiB --disk /nvme/scratch script.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Iterable, Sequence, Union
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from . import _core
+
+__all__ = ["Runtime", "limit", "step"]
+__version__ = "0.1.0"
+
+_Directory = Union[str, "os.PathLike[str]"]
+_current: Runtime | None = None
+
+
+class Runtime:
+    """A memory limit in force. Made by :func:`limit`; also a context manager that ends it.
+
+    Tensors may outlive it: they stay managed, within its limit, until they are freed.
+    """
+
+    def __init__(self, memory: int | str, disk: _Directory | Sequence[_Directory], disk_limit: int | str | None) -> None:
+        directories = [disk] if isinstance(disk, (str, os.PathLike)) else list(disk)
+        self._core: _core.Runtime | None = _core.Runtime(
+            memory=_bytes(memory),
+            disk=[os.fspath(directory) for directory in directories],
+            disk_limit=None if disk_limit is None else _bytes(disk_limit),
+        )
+        self._last_stats: dict[str, Any] = {}
+        self._steps_marked_by_hand = False
+        # torch's own global hook: every optimizer's step() marks a step, with no change in the script.
+        self._hook = register_optimizer_step_post_hook(self._after_optimizer_step)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the limit began: ``limit_bytes``, ``peak_bytes``, ``read_bytes``, ``evictions``, ...
+
+        The same keys as every ``--json`` of the command line; after :meth:`close`, the values at its time.
+        """
+        if self._core is None:
+            return self._last_stats
+        return json.loads(self._core.stats_json())
+
+    def step(self) -> None:
+        """Mark the end of a training step. Optimizers of torch do it by themselves; a call by hand replaces that."""
+        self._steps_marked_by_hand = True
+        self._require_open().step()
+
+    def close(self) -> None:
+        """Stop managing new tensors. Existing ones stay managed until they are freed."""
+        global _current
+        if self._core is None:
+            return
+        self._last_stats = self.stats()
+        self._hook.remove()
+        self._core = None
+        if _current is self:
+            _current = None
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _require_open(self) -> _core.Runtime:
+        if self._core is None:
+            raise RuntimeError("bottomless: this limit has been closed; set a new one with bottomless.limit(...)")
+        return self._core
+
+    def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        core = self._require_open()
+        for group in optimizer.param_groups:
+            _label(core, group["params"], "parameter")
+            _label(core, (parameter.grad for parameter in group["params"]), "gradient")
+        for state in optimizer.state.values():
+            _label(core, state.values(), "state")
+        if not self._steps_marked_by_hand:
+            core.step()
+
+
+def limit(
+    memory: int | str, disk: _Directory | Sequence[_Directory], disk_limit: int | str | None = None
+) -> Runtime:
+    """Put the process under a memory limit, from now on and for all threads.
+
+    ``memory`` is what all CPU tensors together may take, in bytes or as text ("4GiB"); ``disk`` one directory or several
+    for what does not fit; ``disk_limit`` the most that may be used there. One limit is in force at a time.
+    """
+    global _current
+    _current = Runtime(memory, disk, disk_limit)
+    return _current
+
+
+def step() -> None:
+    """Mark the end of a training step, for loops that use no optimizer of torch."""
+    if _current is None:
+        raise RuntimeError("bottomless: no limit is in force; set one with bottomless.limit(...)")
+    _current.step()
+
+
+def _bytes(size: int | str) -> int:
+    return size if isinstance(size, int) else _core.parse_bytes(size)
+
+
+def _label(core: _core.Runtime, tensors: Iterable[object], kind: str) -> None:
+    for tensor in tensors:
+        # Wrapper subclasses (DTensor and the like) have no storage of their own.
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided:
+            core.label(tensor.untyped_storage().data_ptr(), kind)

@@ -1,0 +1,96 @@
+"""``python -m bottomless``: how ``bottomless run`` starts a Python program under a limit.
+
+The program runs as ``__main__`` with its own arguments and path, and what it raises looks as if nothing were around it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import types
+from typing import Any
+
+
+def _load(program: list[str]) -> tuple[types.ModuleType, Any, list[str]]:
+    """The program's main module, its code and its argv, as the interpreter itself would set them up."""
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    if program[0] == "-c":
+        sys.path.insert(0, "")
+        return main, compile(program[1], "<string>", "exec"), ["-c", *program[2:]]
+    if program[0] == "-m":
+        sys.path.insert(0, os.getcwd())
+        spec = importlib.util.find_spec(program[1])
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(program[1] + ".__main__")
+        if spec is None or spec.loader is None or spec.origin is None:
+            raise FileNotFoundError(f"no module named {program[1]}")
+        main.__spec__ = spec
+        main.__file__ = spec.origin
+        main.__package__ = spec.parent
+        return main, spec.loader.get_code(spec.name), [spec.origin, *program[2:]]
+    script = program[0]
+    with open(script, "rb") as file:
+        source = file.read()
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    main.__file__ = script
+    main.__spec__ = None
+    return main, compile(source, script, "exec"), program
+
+
+def _run(main: types.ModuleType, code: Any) -> int:
+    """Runs the program; what it does not catch is shown without our own frames, with the exit code Python gives it."""
+    try:
+        exec(code, main.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+        sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            return 130
+        return 1
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bottomless", description=__doc__)
+    parser.add_argument("--memory", required=True)
+    parser.add_argument("--disk", required=True)
+    parser.add_argument("--disk-limit")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("program", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+
+    sys.path.pop(0)  # where -m put the current directory: the program's own path comes instead
+    try:
+        module, code, argv = _load(options.program)
+    except OSError as error:
+        sys.exit(f"bottomless: run {' '.join(options.program[:2])}: {error}")
+    except SyntaxError:
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+
+    import bottomless
+
+    try:
+        runtime = bottomless.limit(options.memory, options.disk.split(","), options.disk_limit)
+    except (RuntimeError, ValueError) as error:
+        sys.exit(str(error).split("\nException raised from")[0])
+    sys.argv = argv
+    sys.modules["__main__"] = module
+    try:
+        status = _run(module, code)
+    finally:
+        stats = runtime.stats()
+        if options.json:
+            sys.stdout.flush()
+            print(json.dumps(stats), flush=True)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
