@@ -1,7 +1,8 @@
-// One reserved range of addresses, inaccessible until frames are moved under parts of it. Reserving
-// costs no memory and counts against no limit but RLIMIT_AS. Because the range is ours for good, no
-// other thread's mapping can slip into a hole while a frame moves. Thread-safety: const members
-// from any thread; the rest under the owner's lock. Lifetime: unmaps the range at the end.
+// One reserved range of addresses, inaccessible until frames are moved under parts of it.
+// Reserving costs no memory and counts against no limit but RLIMIT_AS. Because the range is ours
+// for good, no other thread's mapping can slip into a hole while a frame moves.
+// Thread-safety: const members from any thread; the rest under the owner's lock.
+// Lifetime: unmaps the range at the end.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>

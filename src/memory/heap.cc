@@ -16,8 +16,7 @@ constexpr int kPoisonByte = 0xFF;  // a NaN in every floating-point type
 
 FrameSizes frame_sizes_for(Bytes limit) {
   const Bytes large = std::clamp(std::bit_floor(std::max<Bytes>(limit / 64, 1)), 64_KiB, 2_MiB);
-  const Bytes small = std::clamp(std::bit_floor(std::max<Bytes>(limit / 16384, 1)), 64_KiB, large);
-  return {.large = large, .small = small};
+  return {.large = std::max(large, std::bit_ceil(limit / 8192)), .small = 16_KiB};
 }
 
 Result<std::unique_ptr<Heap>> Heap::create(const HeapOptions& options) {
@@ -37,24 +36,23 @@ Heap::Heap(AddressSpace space, const HeapOptions& options)
       poison_(options.poison),
       ranges_at_(space_.base() + FramePool::slot_bytes(options.limit, options.frames)),
       ranges_((space_.bytes() - FramePool::slot_bytes(options.limit, options.frames)) /
-              options.frames.small) {}
+              kGranule) {}
 
 Result<std::byte*> Heap::reserve(Bytes bytes) {
-  const FrameSizes& sizes = pool_.sizes();
-  const FrameCounts counts = frames_for(bytes, sizes);
-  const Bytes alignment = counts.large > 0 ? sizes.large / sizes.small : 1;
-  const std::optional<uint64_t> at = ranges_.allocate(counts.bytes(sizes) / sizes.small, alignment);
+  const FrameCounts counts = frames_for(bytes, pool_.sizes());
+  // Large frames stay huge pages only at addresses that are multiples of theirs.
+  const Bytes alignment = counts.of[0] > 0 ? std::max<Bytes>(pool_.sizes().large / kGranule, 1) : 1;
+  const std::optional<uint64_t> at = ranges_.allocate(granules(counts), alignment);
   if (!at) {
     return Error{Code::no_memory, "reserve addresses for " + format_bytes(bytes) + ": all " +
-                                      format_bytes(ranges_.end() * sizes.small) +
+                                      format_bytes(ranges_.end() * kGranule) +
                                       " are in use; raise the address-space limit (ulimit -v)"};
   }
-  return ranges_at_ + *at * sizes.small;
+  return ranges_at_ + *at * kGranule;
 }
 
 void Heap::release_counts(std::byte* at, const FrameCounts& counts) {
-  const Bytes small = pool_.sizes().small;
-  ranges_.free(offset_of(at) / small, counts.bytes(pool_.sizes()) / small);
+  ranges_.free(offset_of(at) / kGranule, granules(counts));
 }
 
 void Heap::release(std::byte* at, Bytes bytes) {

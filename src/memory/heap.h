@@ -1,9 +1,10 @@
 // A heap whose addresses never change and whose memory never exceeds its budget. A range of
 // addresses is reserved for a storage's whole life; frames from a bounded pool are moved under
-// parts of it and away again, so any free frame serves any block and nothing fragments. Ranges of
-// freed storages are kept with their frames for the next storage of the same size: an allocation in
-// a training loop costs no system call. Thread-safety: contains() from any thread; everything else
-// under the owner's lock. Lifetime: every address the heap gave is invalid once it is gone.
+// parts of it and away again, so any free frame serves any block and nothing fragments. Ranges
+// of freed storages are kept with their frames for the next storage of the same size: an
+// allocation in a training loop costs no system call.
+// Thread-safety: contains() from any thread; everything else under the owner's lock.
+// Lifetime: every address the heap gave is invalid once it is gone.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
@@ -30,8 +31,9 @@ struct HeapOptions {
   Poison poison = Poison::off;
 };
 
-// Frame sizes that suit a limit: large frames such that at least 64 exist, small ones such that the
-// kernel's count of mappings stays bounded. 64 MiB -> 1 MiB and 64 KiB; 4 GiB -> 2 MiB and 256 KiB.
+// Frame sizes that suit a limit: such that at least 64 of the largest exist, and that memory full
+// of them is far fewer mappings than a kernel allows. 64 MiB -> up to 1 MiB; 4 GiB -> up to 2 MiB;
+// 64 GiB -> up to 8 MiB.
 FrameSizes frame_sizes_for(Bytes limit);
 
 class Heap {
@@ -42,7 +44,12 @@ class Heap {
   Heap& operator=(const Heap&) = delete;
 
   bool contains(const void* address) const noexcept { return space_.contains(address); }
+  // Ranges start at multiples of this offset and share no such granule: the unit of lookup tables.
+  static constexpr Bytes kGranule = 64_KiB;
   const FrameSizes& frame_sizes() const { return pool_.sizes(); }
+  // True when so many frames exist that more small blocks would come near the kernel's count of
+  // mappings.
+  bool crowded() const { return pool_.frames() > kCrowd; }
   Bytes footprint(Bytes bytes) const {
     return frames_for(bytes, pool_.sizes()).bytes(pool_.sizes());
   }
@@ -51,7 +58,7 @@ class Heap {
   Result<std::byte*> reserve(Bytes bytes);
   void release(std::byte* at, Bytes bytes);  // nothing may be mapped there any more
 
-  // A range of the same footprint with all its frames, writable and with arbitrary content, if one
+  // A range of the same frames with all of them mapped, writable and with arbitrary content, if one
   // was retired.
   std::byte* reuse(Bytes bytes);
   // Keeps a wholly mapped range for reuse(). Its frames still count as available: they are taken
@@ -87,21 +94,28 @@ class Heap {
     FrameCounts counts;
   };
   struct CountsHash {
-    size_t operator()(const FrameCounts& c) const {
-      return c.large * 0x9E3779B97F4A7C15ull + c.small;
+    size_t operator()(const FrameCounts& counts) const {
+      size_t hash = 0;
+      for (const uint32_t count : counts.of) hash = hash * 0x9E3779B97F4A7C15ull + count;
+      return hash;
     }
   };
   using RetiredList = std::list<Retired>;  // oldest first
+  static constexpr size_t kCrowd =
+      20000;  // a frame and the ground behind it are two mappings; 65530 are allowed
 
   Heap(AddressSpace space, const HeapOptions& options);
   void strip_oldest();
   void release_counts(std::byte* at, const FrameCounts& counts);
+  Bytes granules(const FrameCounts& counts) const {
+    return (counts.bytes(pool_.sizes()) + kGranule - 1) / kGranule;
+  }
 
   AddressSpace space_;
   FramePool pool_;
   Poison poison_;
   std::byte* ranges_at_;
-  FirstFit ranges_;  // in units of the small frame
+  FirstFit ranges_;  // in granules
   RetiredList retired_;
   std::unordered_map<FrameCounts, std::vector<RetiredList::iterator>, CountsHash> retired_by_size_;
   Bytes retired_bytes_ = 0;

@@ -1,4 +1,5 @@
-// What a storage is for, and how many bytes of each kind are held: "who holds 40 GiB" is one call.
+// What a storage is for, and how many bytes of each kind are held: "who holds 40 GiB" is one
+// call.
 // Thread-safety: none; the owner locks.
 #pragma once
 #include <bottomless/bytes.h>
