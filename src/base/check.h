@@ -1,5 +1,5 @@
-// BOTTOMLESS_CHECK stops the process on a broken invariant, in every build: to go on would risk the
-// user's data.
+// BOTTOMLESS_CHECK stops the process on a broken invariant, in every build: to go on would risk
+// the user's data.
 #pragma once
 
 namespace bottomless {

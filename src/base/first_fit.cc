@@ -83,6 +83,12 @@ void FirstFit::free(uint64_t start, uint64_t size) {
   insert(start, size);
 }
 
+uint64_t FirstFit::tail() const {
+  if (holes_.empty()) return 0;
+  const auto& [start, size] = *holes_.rbegin();
+  return start + size == end_ ? size : 0;
+}
+
 void FirstFit::grow(uint64_t new_end) {
   BOTTOMLESS_CHECK(new_end >= end_, "an interval range cannot shrink");
   if (new_end == end_) return;

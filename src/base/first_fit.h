@@ -1,6 +1,7 @@
-// First-fit allocation of intervals out of [0, end), with coalescing. Low addresses are used first,
-// so what is in use stays compact and the high-water mark stays low. Used for file extents and for
-// address ranges alike. Thread-safety: none; the owner locks.
+// First-fit allocation of intervals out of [0, end), with coalescing. Low addresses are used
+// first, so what is in use stays compact and the high-water mark stays low. Used for file
+// extents and for address ranges alike.
+// Thread-safety: none; the owner locks.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,6 +25,7 @@ class FirstFit {
 
   uint64_t end() const { return end_; }
   uint64_t used() const { return used_; }
+  uint64_t tail() const;                               // how much is free right before end()
   uint64_t high_water() const { return high_water_; }  // the end of the highest interval ever given
 
  private:

@@ -1,5 +1,6 @@
-// Where the core says things that are not errors. It never prints by itself: its owner hands in a
-// sink. Thread-safety: a sink may be called from any of the core's threads, one call at a time per
+// Where the core says things that are not errors. It never prints by itself: its owner hands in
+// a sink.
+// Thread-safety: a sink may be called from any of the core's threads, one call at a time per
 // object that holds it.
 #pragma once
 #include <functional>

@@ -1,4 +1,5 @@
-// A mutex, a scoped lock and a condition variable that clang's thread-safety analysis understands.
+// A mutex, a scoped lock and a condition variable that clang's thread-safety analysis
+// understands.
 // Thread-safety: that is what they are for.
 #pragma once
 #include <condition_variable>

@@ -1,7 +1,8 @@
 // A named thread with a small stack that blocks all signals and is joined by its owner's
 // destructor. Stacks count as private writable memory, so the default of 8 MiB a thread would be
-// charged to the user's limit. Thread-safety: construct and destroy from one thread. Lifetime: what
-// `body` refers to must outlive the Thread.
+// charged to the user's limit.
+// Thread-safety: construct and destroy from one thread.
+// Lifetime: what `body` refers to must outlive the Thread.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>

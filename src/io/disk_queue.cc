@@ -53,24 +53,22 @@ void DiskQueue::submit(DiskRequest request) {
 void DiskQueue::run() {
   std::vector<Moved> results;
   for (;;) {
-    const bool stopping = collect();
+    collect();
     start_transfers();
-    const bool idle = free_slots_.size() == kDepth;
-    if (idle && stopping) return;
+    if (free_slots_.size() == kDepth && ended())
+      return;  // nothing under way, so nothing is waiting for a slot either
     results.clear();
     transfers_->wait(results);
     for (const Moved& moved : results) handle(moved);
   }
 }
 
-// Takes over what has been submitted; true when the queue is to end and nothing more was.
-bool DiskQueue::collect() {
+// Takes over what has been submitted.
+void DiskQueue::collect() {
   std::deque<DiskRequest> arrived;
-  bool stopping = false;
   {
     MutexLock lock(mutex_);
     arrived.swap(inbox_);
-    stopping = stopping_;
   }
   for (DiskRequest& request : arrived) {
     auto active = std::make_unique<Active>();
@@ -78,7 +76,12 @@ bool DiskQueue::collect() {
     active->request = std::move(request);
     starting_.push_back(std::move(active));
   }
-  return stopping && starting_.empty();
+}
+
+// Asked after what had arrived is finished: a callback may have submitted more.
+bool DiskQueue::ended() {
+  MutexLock lock(mutex_);
+  return stopping_ && inbox_.empty();
 }
 
 void DiskQueue::start_transfers() {

@@ -1,7 +1,8 @@
 // The queue of work of one disk: one thread that owns one Transfers, cuts requests into pieces,
 // keeps the disk's queue filled, resumes short transfers, and reports each request exactly once:
-// done or failed. Thread-safety: submit() from any thread. Lifetime: the destructor carries out
-// what was submitted, then ends the thread.
+// done or failed.
+// Thread-safety: submit() from any thread.
+// Lifetime: the destructor carries out what was submitted, then ends the thread.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
@@ -64,7 +65,8 @@ class DiskQueue {
 
   explicit DiskQueue(std::unique_ptr<Transfers> transfers);
   void run() BOTTOMLESS_EXCLUDES(mutex_);
-  bool collect() BOTTOMLESS_EXCLUDES(mutex_);
+  void collect() BOTTOMLESS_EXCLUDES(mutex_);
+  bool ended() BOTTOMLESS_EXCLUDES(mutex_);
   void start_transfers();
   void start_next(Active& active);
   void handle(const Moved& moved);

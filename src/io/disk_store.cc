@@ -52,20 +52,21 @@ Bytes DiskStore::size_of_files() const {
 Result<uint64_t> DiskStore::allocate_on(Disk& disk, Bytes bytes) {
   if (const auto unit = disk.extents.allocate(bytes / kAlignment)) return *unit * kAlignment;
   // Grow by an eighth, but never past the limit, and by no more than needed when the disk or the
-  // limit is tight.
+  // limit is tight. What is free at the end of the file serves as the beginning of the extent.
   const Bytes size = disk.file.bytes();
+  const Bytes needed = bytes - disk.extents.tail() * kAlignment;
   const Bytes room = limit_ ? *limit_ - std::min(*limit_, size_of_files()) : ~Bytes{0};
-  if (bytes > room) {
+  if (needed > room) {
     return Error{Code::no_space, "write " + format_bytes(bytes) + " to " + disk.target + ": " +
                                      format_bytes(size_of_files()) + " in use of the " +
                                      format_bytes(*limit_) +
                                      " granted (--disk-limit); raise the limit or free tensors"};
   }
   const Bytes step = std::clamp(size / 8 / kAlignment * kAlignment, kLeastGrowth, kMostGrowth);
-  const Bytes generous = std::min(std::max(bytes, step), room / kAlignment * kAlignment);
+  const Bytes generous = std::min(std::max(needed, step), room / kAlignment * kAlignment);
   if (Result<void> grown = disk.file.grow(size + generous); !grown.ok()) {
-    if (generous == bytes || grown.error().code != Code::no_space) return std::move(grown).error();
-    if (Result<void> just_enough = disk.file.grow(size + bytes); !just_enough.ok()) {
+    if (generous == needed || grown.error().code != Code::no_space) return std::move(grown).error();
+    if (Result<void> just_enough = disk.file.grow(size + needed); !just_enough.ok()) {
       return std::move(just_enough).error();
     }
   }

@@ -1,6 +1,7 @@
 // A store in scratch files, one in each of one or more directories, each with its own queue of
 // work. Extents take turns over the disks. Files grow ahead of the writes, so a full disk shows
-// when room is asked for, not when data is in flight. Thread-safety: see Store.
+// when room is asked for, not when data is in flight.
+// Thread-safety: see Store.
 #pragma once
 #include <filesystem>
 #include <memory>

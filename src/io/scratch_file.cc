@@ -24,7 +24,12 @@ int open_and_unlink(const std::filesystem::path& directory, int flags) {
       ::unlink(path.c_str());
       return fd;
     }
-    if (errno != EEXIST) return -1;
+    if (errno == EEXIST) continue;
+    // Where O_DIRECT is not supported, the open fails after the file was created.
+    const int failed = errno;
+    ::unlink(path.c_str());
+    errno = failed;
+    return -1;
   }
   return -1;
 }

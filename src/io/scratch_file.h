@@ -1,6 +1,6 @@
-// A file without a name: nobody else can open it, and nothing of it is left when the process ends,
-// however it ends. Thread-safety: grow() from one thread at a time; the descriptor may be used from
-// any.
+// A file without a name: nobody else can open it, and nothing of it is left when the process
+// ends, however it ends.
+// Thread-safety: grow() from one thread at a time; the descriptor may be used from any.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>

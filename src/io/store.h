@@ -1,8 +1,9 @@
-// Where blocks live while they are not in memory. The narrow interface between the engine and any
-// tier below it: the engine neither knows nor cares what a store is made of. Thread-safety: every
-// call from any thread. `Done` callbacks run on a thread of the store and may call the store.
-// Lifetime: a store finishes every transfer, and has called every callback, before its destructor
-// returns.
+// Where blocks live while they are not in memory. The narrow interface between the engine and
+// any tier below it: the engine neither knows nor cares what a store is made of.
+// Thread-safety: every call from any thread. `Done` callbacks run on a thread of the store and
+// may call the store.
+// Lifetime: a store finishes every transfer, and has called every callback, before its
+// destructor returns.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>

@@ -1,8 +1,9 @@
-// Moves bytes between memory and files with a bounded number of transfers under way: io_uring where
-// the kernel permits it, plain system calls elsewhere. The narrow interface to the operating system
-// that tests replace to inject faults. Thread-safety: one thread owns the object and makes every
-// call but wake(), which any thread may make. Lifetime: the memory and file of a transfer must live
-// until its result has been returned.
+// Moves bytes between memory and files with a bounded number of transfers under way: io_uring
+// where the kernel permits it, plain system calls elsewhere. The narrow interface to the
+// operating system that tests replace to inject faults.
+// Thread-safety: one thread owns the object and makes every call but wake(), which any thread
+// may make.
+// Lifetime: the memory and file of a transfer must live until its result has been returned.
 #pragma once
 #include <bottomless/result.h>
 
