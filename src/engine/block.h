@@ -1,6 +1,6 @@
-// The engine's records. A storage is one allocation at one address for its whole life; its blocks,
-// cut at a fixed size, are what becomes resident and leaves, each by itself. Thread-safety: guarded
-// by the engine's lock.
+// The engine's records. A storage is one allocation at one address for its whole life; its
+// blocks, cut at a fixed size, are what becomes resident and leaves, each by itself.
+// Thread-safety: guarded by the engine's lock.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
@@ -17,7 +17,6 @@
 
 namespace bottomless {
 
-class Pins;
 struct Storage;
 
 // resident --evict--> writing --written--> away --pin--> fetching --read--> resident
@@ -44,7 +43,7 @@ struct Storage {
   Kind kind = Kind::other;
   bool dead =
       false;  // freed while a block was pinned or in transfer: goes when the last one is done
-  const Pins* allocated_in = nullptr;
+  uint64_t allocated_in = 0;  // Pins::id_ of the operation that made it; 0: none
   std::vector<Block> blocks;
 };
 

@@ -19,8 +19,13 @@ Bytes block_bytes_for(Bytes limit, Bytes large_frame) {
 
 }  // namespace
 
+Pins::Pins(Engine& engine)
+    : engine_(&engine), id_(engine.next_pins_id_.fetch_add(1, std::memory_order_relaxed)) {}
+
 Pins::Pins(Pins&& other) noexcept
-    : engine_(other.engine_), blocks_(std::exchange(other.blocks_, {})) {}
+    : engine_(other.engine_),
+      id_(std::exchange(other.id_, 0)),
+      blocks_(std::exchange(other.blocks_, {})) {}
 
 void Pins::release() noexcept {
   if (blocks_.empty()) return;
@@ -40,13 +45,14 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& 
       heap_(std::move(heap)),
       policy_(std::move(policy)) {
   MutexLock lock(mutex_);
-  heap_->set_budget(options_.limit - std::min(options_.limit, overhead()));
+  records_reserve_ = overhead();
+  fit_heap();
   note_peak();
 }
 
 Engine::~Engine() {
   MutexLock lock(mutex_);
-  while (transfers_ > 0) changed_.wait(mutex_);
+  while (transfers_ > 0) stall();
   for (Storage* storage : table_) {
     if (storage != nullptr) finalize(*storage);  // clears its entries
   }
@@ -54,36 +60,57 @@ Engine::~Engine() {
 
 Storage* Engine::find(const void* address) const {
   if (!heap_->contains(address)) return nullptr;
-  const Bytes index = heap_->offset_of(address) /
-                      heap_->frame_sizes().small;  // slots lie below: wraps to a huge index
+  // Slots lie below: their index wraps to a huge one.
+  const Bytes index = heap_->offset_of(address) / Heap::kGranule;
   return index < table_.size() ? table_[index] : nullptr;
 }
 
+size_t Engine::table_entries_for(const std::byte* at, Bytes bytes) const {
+  const size_t end =
+      (heap_->offset_of(at) + heap_->footprint(bytes) + Heap::kGranule - 1) / Heap::kGranule;
+  return end <= table_.size() ? table_.size() : std::max(end, table_.size() * 3 / 2);
+}
+
 void Engine::enter(const Storage& storage, Storage* value) {
-  const Bytes small = heap_->frame_sizes().small;
-  const size_t first = heap_->offset_of(storage.at) / small;
-  const size_t count = heap_->footprint(storage.bytes) / small;
-  if (first + count > table_.size())
-    table_.resize(std::max(first + count, table_.size() * 3 / 2), nullptr);
+  const size_t first = heap_->offset_of(storage.at) / Heap::kGranule;
+  const size_t count = (heap_->footprint(storage.bytes) + Heap::kGranule - 1) / Heap::kGranule;
+  const size_t entries = table_entries_for(storage.at, storage.bytes);
+  table_.reserve(entries);  // exactly that: resize() alone would double it
+  table_.resize(entries, nullptr);
   std::fill_n(table_.begin() + static_cast<ptrdiff_t>(first), count, value);
 }
 
 Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_view who) {
   MutexLock lock(mutex_);
-  if (Result<void> settled = settle_reserve(pins, who); !settled.ok())
-    return std::move(settled).error();
-  auto storage = std::make_unique<Storage>();
-  storage->bytes = bytes;
-  storage->kind = kind;
-  storage->allocated_in = pins;
-  std::byte* reused = heap_->available() >= heap_->footprint(bytes) ? heap_->reuse(bytes) : nullptr;
-  storage->at = reused;
+  relax_reserves(2 * charge_step_);
+  // Only a storage of one block: the frames of several are not those of one as large as all of
+  // them.
+  const bool reusable = bytes <= block_bytes_ && heap_->available() >= heap_->footprint(bytes);
+  std::byte* reused = reusable ? heap_->reuse(bytes) : nullptr;
+  std::byte* at = reused;
   if (reused == nullptr) {
     Result<std::byte*> reserved = heap_->reserve(bytes);
     if (!reserved.ok()) return std::move(reserved).error();
-    storage->at = reserved.value();
+    at = reserved.value();
   }
-  storage->blocks.resize((bytes + block_bytes_ - 1) / block_bytes_);
+  const size_t block_count = (bytes + block_bytes_ - 1) / block_bytes_;
+  const size_t new_entries = table_entries_for(at, bytes) - table_.size();
+  const Bytes records =
+      sizeof(Storage) + block_count * sizeof(Block) + new_entries * sizeof(Storage*);
+  if (Result<void> aside = set_aside(0, records, pins, who); !aside.ok()) {
+    if (reused != nullptr) {
+      heap_->retire(at, bytes);
+    } else {
+      heap_->release(at, bytes);
+    }
+    return std::move(aside).error();
+  }
+  auto storage = std::make_unique<Storage>();
+  storage->at = at;
+  storage->bytes = bytes;
+  storage->kind = kind;
+  storage->allocated_in = pins == nullptr ? 0 : pins->id_;
+  storage->blocks.resize(block_count);
   for (size_t i = 0; i < storage->blocks.size(); ++i) {
     Block& block = storage->blocks[i];
     block.storage = storage.get();
@@ -103,6 +130,7 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
   enter(*storage, storage.get());
   ++live_storages_;
   live_blocks_ += storage->blocks.size();
+  note_peak();
   Storage& entered = *storage.release();  // owned by the table from here on; finalize() deletes it
   if (reused == nullptr && pins != nullptr) {
     if (Result<void> filled = fill(entered, *pins, who); !filled.ok()) {
@@ -117,6 +145,14 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
 // Makes a new storage resident, block by block, for the operation that is about to fill it.
 Result<void> Engine::fill(Storage& storage, Pins& pins, std::string_view who) {
   const size_t before = pins.blocks_.size();
+  Bytes wanted = 0;
+  for (const Block& block : storage.blocks) wanted += footprint(block);
+  // What can never fit is refused before anything has to leave for it.
+  if (heap_->in_use() + wanted > heap_->budget()) {
+    const Bytes at_once = pinned_by(&pins) + wanted;
+    if (at_once > heap_->budget()) relax_reserves(0);
+    if (at_once > heap_->budget()) return too_small(wanted, &pins, who);
+  }
   for (Block& block : storage.blocks) {
     bool stepped_back = false;
     Result<void> ready =
@@ -136,8 +172,8 @@ void Engine::free(void* address, Pins* current) noexcept {
   Storage* storage = find(address);
   BOTTOMLESS_CHECK(storage != nullptr && storage->at == address && !storage->dead,
                    "a storage was freed twice");
-  if (current != nullptr && storage->allocated_in == current && !current->blocks_.empty()) {
-    std::erase_if(current->blocks_, [&](Block* block) {
+  if (current != nullptr && storage->allocated_in == current->id_ && !current->blocks_.empty()) {
+    std::erase_if(current->blocks_, [&](Block* block) BOTTOMLESS_REQUIRES(mutex_) {
       if (block->storage != storage) return false;
       drop_pin(*block);
       return true;
@@ -147,7 +183,7 @@ void Engine::free(void* address, Pins* current) noexcept {
   storage->dead = true;
   for (Block& block : storage->blocks) withdraw(block);
   finalize_if_idle(*storage);
-  changed_.notify_all();
+  announce();
 }
 
 template <class Visit>
@@ -188,7 +224,7 @@ void Engine::drop_pins(Pins& pins, size_t keep) {
     drop_pin(*block);
   }
   if (pins.blocks_.empty()) --holders_;
-  changed_.notify_all();
+  announce();
 }
 
 Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_view who) {
@@ -197,7 +233,11 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
     bool stepped_back = false;
     Result<void> pinned = pin_once(pins, needs, who, stepped_back);
     if (!stepped_back) return pinned;
-    stall();  // another operation needs the room first
+    // Another operation needs the room first. What this one pinned earlier it still holds.
+    const unsigned holding = pins.blocks_.empty() ? 0 : 1;
+    stepped_back_ += holding;
+    stall();
+    stepped_back_ -= holding;
   }
 }
 
@@ -207,7 +247,7 @@ Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::stri
   // Claim everything before waiting for anything, so that what is already here does not leave for
   // what is not.
   for (const Need& need : needs) {
-    each_block(need, [&](Block& block) {
+    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
       add_pin(pins, block);
       if (block.pins == 1) block.failure.reset();
       return true;
@@ -215,9 +255,10 @@ Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::stri
   }
   for (;;) {
     bool all_ready = true;
+    const uint64_t changes_before = changes_;
     Result<void> outcome;
     for (const Need& need : needs) {
-      each_block(need, [&](Block& block) {
+      each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
         Result<bool> ready = advance(block, need.access, pins, who, stepped_back);
         if (!ready.ok()) outcome = std::move(ready).error();
         all_ready = all_ready && ready.ok() && ready.value();
@@ -229,7 +270,9 @@ Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::stri
       }
     }
     if (all_ready) break;
-    stall();
+    // Waiting for room on behalf of one block may have let another become ready: then nothing more
+    // would wake us.
+    if (changes_ == changes_before) stall();
   }
   write_behind();
   return {};
@@ -252,39 +295,10 @@ Result<bool> Engine::touch(const void* address, Access access) {
   return true;
 }
 
-Result<void> Engine::charge(Bytes bytes, const Pins* pins, std::string_view who) {
-  charged_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  if (charged() <= charge_reserve_.load(std::memory_order_relaxed)) return {};
+bool Engine::too_small_to_manage(Bytes bytes) const {
+  if (bytes >= 4_MiB) return false;
   MutexLock lock(mutex_);
-  Result<void> settled = settle_reserve(pins, who);
-  if (!settled.ok()) discharge(bytes);
-  return settled;
-}
-
-void Engine::discharge(Bytes bytes) noexcept {
-  charged_.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-}
-
-Bytes Engine::charged() const {
-  return static_cast<Bytes>(std::max<int64_t>(charged_.load(std::memory_order_relaxed), 0));
-}
-
-// Sets aside room for charges and records; lowers the heap's budget accordingly and waits until the
-// heap is below it.
-Result<void> Engine::settle_reserve(const Pins* pins, std::string_view who) {
-  const Bytes reserve = charge_reserve_.load(std::memory_order_relaxed);
-  const Bytes wanted = (charged() + charge_step_ - 1) / charge_step_ * charge_step_;
-  if (wanted > reserve || wanted + 2 * charge_step_ < reserve) {
-    charge_reserve_.store(wanted, std::memory_order_relaxed);
-  }
-  const Bytes aside = overhead() + charge_reserve_.load(std::memory_order_relaxed);
-  heap_->set_budget(options_.limit - std::min(options_.limit, aside));
-  bool stepped_back = false;
-  Result<void> room = aside > options_.limit
-                          ? Result<void>(too_small(0, pins, who))
-                          : wait_for_room(0, pins, Phase::allocating, who, stepped_back);
-  if (room.ok()) note_peak();
-  return room;
+  return heap_->crowded();
 }
 
 void Engine::set_kind(const void* address, Kind kind) {
@@ -297,18 +311,6 @@ void Engine::set_kind(const void* address, Kind kind) {
     stats_.resident.add(kind, footprint(block));
   }
   storage->kind = kind;
-}
-
-Bytes Engine::overhead() const {
-  // Rounded up to steps of 64 KiB, so that the heap's budget does not change with every allocation.
-  const Bytes records = live_blocks_ * sizeof(Block) + live_storages_ * sizeof(Storage) +
-                        table_.capacity() * sizeof(void*);
-  return options_.fixed_overhead + (records + 64_KiB) / 64_KiB * 64_KiB;
-}
-
-void Engine::note_peak() {
-  const Bytes now = heap_->committed() + overhead() + charged();
-  stats_.peak_bytes = std::max(stats_.peak_bytes, now);
 }
 
 EngineStats Engine::stats() const {
@@ -324,26 +326,6 @@ EngineStats Engine::stats() const {
 uint64_t Engine::live_storages() const {
   MutexLock lock(mutex_);
   return live_storages_;
-}
-
-Bytes Engine::pinned_by(const Pins* pins) const {
-  if (pins == nullptr) return 0;
-  std::vector<Block*> distinct = pins->blocks_;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  Bytes total = 0;
-  for (const Block* block : distinct) total += footprint(*block);
-  return total;
-}
-
-Error Engine::too_small(Bytes bytes, const Pins* pins, std::string_view who) const {
-  const Bytes aside = overhead() + charge_reserve_.load(std::memory_order_relaxed);
-  const Bytes held = pinned_by(pins);
-  return {Code::no_memory, "run " + std::string(who) + ": it needs " + format_bytes(held + bytes) +
-                               " at once besides " + format_bytes(aside) +
-                               " for small tensors and bookkeeping, but the limit is " +
-                               format_bytes(options_.limit) + " (--memory); raise it to at least " +
-                               format_bytes(held + bytes + aside)};
 }
 
 }  // namespace bottomless

@@ -1,9 +1,10 @@
-// The residency state machine: keeps storages larger in sum than memory usable at stable addresses
-// by moving their blocks between a heap and a store. Whoever wants to touch a block pins it first;
-// a pinned block is resident and stays so. What may be touched without a pin is enforced by the
-// mapping: an absent block is not accessible, a clean one is read-only, and touch() is what a fault
-// handler calls for either. Thread-safety: every call from any thread. No lock is held during a
-// transfer. Lifetime: Pins must be gone before the engine; the store must outlive it.
+// The residency state machine: keeps storages larger in sum than memory usable at stable
+// addresses by moving their blocks between a heap and a store. Whoever wants to touch a block
+// pins it first; a pinned block is resident and stays so. What may be touched without a pin is
+// enforced by the mapping: an absent block is not accessible, a clean one is read-only, and
+// touch() is what a fault handler calls for either.
+// Thread-safety: every call from any thread. No lock is held during a transfer.
+// Lifetime: Pins must be gone before the engine; the store must outlive it.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
@@ -64,7 +65,7 @@ struct Need {
 // Thread-safety: use one object from one thread at a time, but it may move between threads.
 class Pins {
  public:
-  explicit Pins(Engine& engine) : engine_(&engine) {}
+  explicit Pins(Engine& engine);
   Pins(Pins&& other) noexcept;
   Pins& operator=(Pins&&) = delete;
   ~Pins() { release(); }
@@ -75,6 +76,7 @@ class Pins {
  private:
   friend class Engine;
   Engine* engine_;
+  uint64_t id_;  // never used again, unlike the address: operations follow each other on one stack
   std::vector<Block*> blocks_;
 };
 
@@ -110,6 +112,10 @@ class Engine {
   Result<void> charge(Bytes bytes, const Pins* pins, std::string_view who);
   void discharge(Bytes bytes) noexcept;
 
+  // True when blocks as small as `bytes` had better stay elsewhere: memory is full of small ones,
+  // and each costs the kernel mappings, of which a process may have only so many.
+  bool too_small_to_manage(Bytes bytes) const;
+
   void set_kind(const void* address, Kind kind);
   EngineStats stats() const;
   uint64_t live_storages() const;
@@ -123,6 +129,7 @@ class Engine {
 
   // All of these are called with the lock held.
   Storage* find(const void* address) const BOTTOMLESS_REQUIRES(mutex_);
+  size_t table_entries_for(const std::byte* at, Bytes bytes) const BOTTOMLESS_REQUIRES(mutex_);
   void enter(const Storage& storage, Storage* value) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> fill(Storage& storage, Pins& pins, std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
   template <class Visit>
@@ -142,6 +149,7 @@ class Engine {
   void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
   void start_write(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   void stall() BOTTOMLESS_REQUIRES(mutex_);
+  void announce() BOTTOMLESS_REQUIRES(mutex_);
   Result<void> start_fetch(Block& block, Access access) BOTTOMLESS_REQUIRES(mutex_);
   void written(Block& block, Result<void> outcome);
   void fetched(Block& block, Frames&& frames, Access access, Result<void> outcome);
@@ -152,10 +160,14 @@ class Engine {
   void withdraw(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   void finalize_if_idle(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
   void finalize(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> settle_reserve(const Pins* pins, std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> set_aside(Bytes charge, Bytes records, const Pins* pins, std::string_view who)
+      BOTTOMLESS_REQUIRES(mutex_);
+  bool relax_reserves(Bytes keep) BOTTOMLESS_REQUIRES(mutex_);
+  void fit_heap() BOTTOMLESS_REQUIRES(mutex_);
   void note_peak() BOTTOMLESS_REQUIRES(mutex_);
-  Bytes overhead() const BOTTOMLESS_REQUIRES(mutex_);
-  Bytes charged() const;
+  Bytes overhead(Bytes more_records = 0) const BOTTOMLESS_REQUIRES(mutex_);
+  Bytes charged() const BOTTOMLESS_REQUIRES(mutex_);
+  Bytes take_slack(Bytes bytes) noexcept;
   Bytes footprint(const Block& block) const { return heap_->footprint(block.bytes); }
   Bytes pinned_by(const Pins* pins) const BOTTOMLESS_REQUIRES(mutex_);
   Error too_small(Bytes bytes, const Pins* pins, std::string_view who) const
@@ -167,11 +179,13 @@ class Engine {
   Store& store_;
 
   mutable Mutex mutex_;
-  CondVar changed_;                   // room was freed, a transfer ended, a pin was dropped
+  CondVar changed_;  // room was freed, a transfer ended, a pin was dropped
+  uint64_t changes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // how often it was notified
+  unsigned waiters_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   const std::unique_ptr<Heap> heap_;  // contains() needs no lock, the rest does
   const std::unique_ptr<EvictionPolicy> policy_ BOTTOMLESS_GUARDED_BY(mutex_);
   std::vector<Storage*> table_
-      BOTTOMLESS_GUARDED_BY(mutex_);  // by offset in the heap, one entry a small frame
+      BOTTOMLESS_GUARDED_BY(mutex_);  // by offset in the heap, one entry a granule
   uint64_t live_storages_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   uint64_t live_blocks_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   Bytes leaving_bytes_ BOTTOMLESS_GUARDED_BY(mutex_) =
@@ -182,6 +196,8 @@ class Engine {
       0;  // of these, waiting for room to pin more
   unsigned stuck_allocating_ BOTTOMLESS_GUARDED_BY(mutex_) =
       0;  // of these, waiting for room to allocate
+  unsigned stepped_back_ BOTTOMLESS_GUARDED_BY(mutex_) =
+      0;  // of these, waiting for others after giving back what they could
   bool short_of_room_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // has ever been
   unsigned writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // of the transfers, those to the store
   uint64_t broken_writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // transfers to the store that failed
@@ -190,12 +206,14 @@ class Engine {
       BOTTOMLESS_GUARDED_BY(mutex_);  // why the last make_room() could not evict a block
   EngineStats stats_ BOTTOMLESS_GUARDED_BY(mutex_);
 
-  // Relaxed order suffices: charge() only needs the sum to be exact, and takes the lock where the
-  // reserve is short.
-  std::atomic<int64_t> charged_{
-      0};  // below zero when memory is discharged that another engine was charged for
-  std::atomic<Bytes> charge_reserve_{
-      0};  // room set aside for charges: the heap's budget has been lowered by it
+  // Set aside of the limit: the heap's budget is lowered by both.
+  Bytes records_reserve_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // at least overhead()
+  Bytes charge_reserve_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;   // charges and the slack
+  // What is set aside for charges and not in use: a charge it covers needs no lock. Above the
+  // reserve when memory is discharged that another engine was charged for. Relaxed order suffices:
+  // nothing is published through it, only the sum must be exact.
+  std::atomic<int64_t> charge_slack_{0};
+  std::atomic<uint64_t> next_pins_id_{1};
 };
 
 }  // namespace bottomless

@@ -10,9 +10,16 @@ namespace bottomless {
 // Waits for any change; the time counts as stall.
 void Engine::stall() {
   const auto start = std::chrono::steady_clock::now();
+  ++waiters_;
   changed_.wait(mutex_);
+  --waiters_;
   stats_.stall_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Engine::announce() {
+  ++changes_;
+  if (waiters_ > 0) changed_.notify_all();
 }
 
 // One step of a pinned block towards the access asked for; true when it is there.
@@ -43,6 +50,8 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
                                    bool& stepped_back) {
   const uint64_t broken_before = broken_writes_;
   const unsigned me = pins != nullptr && !pins->blocks_.empty() ? 1 : 0;
+  const Bytes unclaimed =
+      phase == Phase::pinning ? 0 : bytes;  // of it, what `pins` do not name yet
   for (;;) {
     if (make_room(bytes)) return {};
     if (broken_writes_ != broken_before) {
@@ -50,20 +59,21 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
                    "make room for " + std::string(who) + ": " + last_broken_write_.message};
     }
     if (transfers_ == 0) {
+      if (relax_reserves(0)) continue;
       if (refusal_) {
         return Error{refusal_->code,
                      "make room for " + std::string(who) + ": " + refusal_->message};
       }
       const unsigned others = holders_ - me;
-      if (others == 0) return too_small(bytes, pins, who);
-      if (others ==
-          stuck_pinning_ + stuck_allocating_) {  // nobody runs who could give something back
+      if (others == stepped_back_) return too_small(unclaimed, pins, who);
+      if (others == stepped_back_ + stuck_pinning_ + stuck_allocating_) {
+        // Nobody runs who could give something back.
         if (phase == Phase::pinning) {
           stepped_back = true;
           return {};
         }
-        if (stuck_pinning_ == 0) return too_small(bytes, pins, who);
-        changed_.notify_all();  // those who are pinning step back
+        if (stuck_pinning_ == 0) return too_small(unclaimed, pins, who);
+        announce();  // those who are pinning step back
       }
     }
     unsigned& stuck = phase == Phase::pinning ? stuck_pinning_ : stuck_allocating_;
@@ -77,6 +87,7 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
 bool Engine::make_room(Bytes bytes) {
   refusal_.reset();
   std::vector<Block*> refused;
+  if (heap_->in_use() + bytes > heap_->budget()) relax_reserves(2 * charge_step_);
   while (heap_->in_use() + bytes > heap_->budget() + leaving_bytes_) {
     EvictionCandidate* victim = policy_->victim();
     if (victim == nullptr) break;
@@ -158,7 +169,7 @@ void Engine::written(Block& block, Result<void> outcome) {
       make_absent(block);
     }
   }
-  changed_.notify_all();
+  announce();
 }
 
 Result<void> Engine::start_fetch(Block& block, Access access) {
@@ -199,7 +210,7 @@ void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> 
   } else if (block.pins == 0 && block.state == State::resident) {
     offer(block);
   }
-  changed_.notify_all();
+  announce();
 }
 
 void Engine::make_resident(Block& block, Frames&& frames, Access access) {
@@ -241,11 +252,10 @@ void Engine::finalize_if_idle(Storage& storage) {
 }
 
 void Engine::finalize(Storage& storage) {
-  bool whole = true;
+  const bool whole = storage.blocks.size() == 1 && storage.blocks.front().state == State::resident;
   for (Block& block : storage.blocks) {
     withdraw(block);
     if (!block.extent.empty()) store_.free(block.extent);
-    whole = whole && block.state == State::resident;
   }
   for (Block& block : storage.blocks) {
     if (block.state != State::resident) continue;
