@@ -1,0 +1,79 @@
+#include "plan/eviction_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "support/random.h"
+
+namespace bottomless {
+namespace {
+
+TEST(Recency, NobodyLeavesWhenNobodyMay) {
+  Recency recency;
+  EXPECT_EQ(recency.victim(), nullptr);
+}
+
+TEST(Recency, TheLeastRecentlyAddedLeavesFirst) {
+  Recency recency;
+  EvictionCandidate a, b, c;
+  recency.add(a);
+  recency.add(b);
+  recency.add(c);
+  EXPECT_EQ(recency.victim(), &a);
+  EXPECT_EQ(recency.victim(), &a) << "asking changes nothing";
+  recency.remove(a);
+  EXPECT_EQ(recency.victim(), &b);
+  recency.add(a);
+  recency.remove(b);
+  EXPECT_EQ(recency.victim(), &c) << "what was used again moved behind the others";
+  recency.remove(c);
+  EXPECT_EQ(recency.victim(), &a);
+  recency.remove(a);
+  EXPECT_EQ(recency.victim(), nullptr);
+}
+
+TEST(Recency, RemovalFromTheMiddleKeepsTheOrder) {
+  Recency recency;
+  EvictionCandidate a, b, c;
+  recency.add(a);
+  recency.add(b);
+  recency.add(c);
+  recency.remove(b);
+  recency.remove(a);
+  EXPECT_EQ(recency.victim(), &c);
+}
+
+TEST(Recency, ACandidateKnowsWhetherItIsListed) {
+  Recency recency;
+  EvictionCandidate a;
+  EXPECT_FALSE(a.listed());
+  recency.add(a);
+  EXPECT_TRUE(a.listed());
+  recency.remove(a);
+  EXPECT_FALSE(a.listed());
+}
+
+TEST(Recency, AgreesWithAListOverRandomHistories) {
+  Random random(31);
+  BOTTOMLESS_TRACE_SEED(random);
+  Recency recency;
+  std::array<EvictionCandidate, 24> candidates;
+  std::vector<EvictionCandidate*> expected;  // oldest first
+  for (int step = 0; step < 20000; ++step) {
+    EvictionCandidate& candidate = candidates[random.below(candidates.size())];
+    if (candidate.listed()) {
+      recency.remove(candidate);
+      expected.erase(std::find(expected.begin(), expected.end(), &candidate));
+    } else {
+      recency.add(candidate);
+      expected.push_back(&candidate);
+    }
+    ASSERT_EQ(recency.victim(), expected.empty() ? nullptr : expected.front());
+  }
+}
+
+}  // namespace
+}  // namespace bottomless

@@ -1,0 +1,168 @@
+#include "support/memory_store.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace bottomless {
+
+MemoryStore::MemoryStore(const MemoryStoreOptions& options)
+    : options_(options), random_(options.seed), fail_(options.fail), capacity_(options.capacity) {
+  worker_ = std::thread([this] { run(); });
+}
+
+MemoryStore::~MemoryStore() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    held_ = false;
+  }
+  changed_.notify_all();
+  worker_.join();
+}
+
+// With the lock held.
+std::optional<Error> MemoryStore::failure_for(Operation operation) {
+  if (!fail_ || (fail_->operation != Operation::any && fail_->operation != operation)) return std::nullopt;
+  const uint64_t index = operations_++;
+  if (index != fail_->n && !(fail_->from_then_on && index > fail_->n)) return std::nullopt;
+  failures_.fetch_add(1);
+  return Error{fail_->code, "injected failure of store operation " + std::to_string(index)};
+}
+
+Result<Extent> MemoryStore::allocate(Bytes bytes) {
+  std::lock_guard lock(mutex_);
+  if (auto failure = failure_for(Operation::allocate)) return std::move(*failure);
+  const Bytes rounded = round_to_store(bytes);
+  if (capacity_ && in_use_ + rounded > *capacity_) {
+    return Error{Code::no_space, "store " + format_bytes(rounded) + ": " + format_bytes(in_use_) + " in use of " +
+                                     format_bytes(*capacity_)};
+  }
+  in_use_ += rounded;
+  const Extent extent{.disk = 0, .offset = next_offset_, .bytes = rounded};
+  next_offset_ += rounded;
+  // What nobody wrote is not zero: a read before the first write shows.
+  places_[extent.offset].content.assign(rounded, std::byte{0xA5});
+  return extent;
+}
+
+void MemoryStore::free(const Extent& extent) {
+  std::lock_guard lock(mutex_);
+  const auto place = places_.find(extent.offset);
+  if (place == places_.end() || place->second.content.size() != extent.bytes) {
+    ADD_FAILURE() << "an extent was freed that does not exist: offset " << extent.offset;
+    return;
+  }
+  if (place->second.transfers > 0) ADD_FAILURE() << "an extent was freed under a transfer: offset " << extent.offset;
+  in_use_ -= extent.bytes;
+  places_.erase(place);
+}
+
+void MemoryStore::read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) {
+  submit(Operation::read, extent, std::move(into), std::move(done));
+}
+
+void MemoryStore::write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) {
+  submit(Operation::write, extent, std::move(from), std::move(done));
+}
+
+void MemoryStore::submit(Operation operation, const Extent& extent, Pieces pieces,
+                         std::function<void(Result<void>)> done) {
+  Bytes total = 0;
+  for (const auto piece : pieces) total += piece.size();
+  std::lock_guard lock(mutex_);
+  const auto place = places_.find(extent.offset);
+  if (place == places_.end() || total > extent.bytes) {
+    ADD_FAILURE() << "a transfer outside an extent: " << total << " bytes at offset " << extent.offset;
+    return;
+  }
+  // Two at once on one extent, one of them a write: the outcome would depend on chance.
+  if (place->second.transfers > 0) ADD_FAILURE() << "a second transfer on one extent: offset " << extent.offset;
+  ++place->second.transfers;
+  pending_.push_back({operation, extent, std::move(pieces), std::move(done), failure_for(operation)});
+  changed_.notify_all();
+}
+
+void MemoryStore::carry_out(Request& request) {
+  if (request.failure) return;
+  std::byte* content = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    content = places_.at(request.extent.offset).content.data();
+  }
+  for (const auto piece : request.pieces) {
+    if (request.operation == Operation::read) {
+      std::memcpy(piece.data(), content, piece.size());
+    } else {
+      std::memcpy(content, piece.data(), piece.size());
+    }
+    content += piece.size();
+  }
+}
+
+void MemoryStore::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || (!held_ && !pending_.empty()); });
+    if (pending_.empty()) return;
+    const size_t index = options_.order == Order::random ? random_() % pending_.size() : 0;
+    const bool delayed = options_.most_delay_us > 0 && random_() % 4 == 0;
+    const auto delay = std::chrono::microseconds(delayed ? random_() % options_.most_delay_us : 0);
+    Request request = std::move(pending_[index]);
+    pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(index));
+    lock.unlock();
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    carry_out(request);
+    lock.lock();
+    --places_.at(request.extent.offset).transfers;
+    lock.unlock();
+    Result<void> outcome;
+    if (request.failure) outcome = std::move(*request.failure);
+    request.done(std::move(outcome));
+    lock.lock();
+  }
+}
+
+void MemoryStore::hold() {
+  std::lock_guard lock(mutex_);
+  held_ = true;
+}
+
+void MemoryStore::let_go() {
+  {
+    std::lock_guard lock(mutex_);
+    held_ = false;
+  }
+  changed_.notify_all();
+}
+
+void MemoryStore::wait_for_pending(size_t transfers) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pending_.size() >= transfers; });
+}
+
+void MemoryStore::fail(std::optional<FailAt> fail) {
+  std::lock_guard lock(mutex_);
+  fail_ = fail;
+  operations_ = 0;
+  failures_ = 0;
+}
+
+void MemoryStore::set_capacity(std::optional<Bytes> capacity) {
+  std::lock_guard lock(mutex_);
+  capacity_ = capacity;
+}
+
+Bytes MemoryStore::in_use() const {
+  std::lock_guard lock(mutex_);
+  return in_use_;
+}
+
+size_t MemoryStore::extents() const {
+  std::lock_guard lock(mutex_);
+  return places_.size();
+}
+
+}  // namespace bottomless
