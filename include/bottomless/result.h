@@ -1,5 +1,6 @@
 // Result<T> carries either a value or an Error; expected failures (disk, memory, bad input) are
-// returned, not thrown. Thread-safety: a value type; use one object from one thread at a time.
+// returned, not thrown.
+// Thread-safety: a value type; use one object from one thread at a time.
 #pragma once
 #include <string>
 #include <utility>

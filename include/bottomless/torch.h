@@ -1,5 +1,5 @@
-// Runs an ordinary libtorch program inside a memory limit. While a Runtime lives, CPU tensors made
-// by any thread are managed: they move to disk when memory is short and come back before an
+// Runs an ordinary libtorch program inside a memory limit. While a Runtime lives, CPU tensors
+// made by any thread are managed: they move to disk when memory is short and come back before an
 // operator touches them, at the same address and with the same bits.
 //
 //   using namespace bottomless::literals;

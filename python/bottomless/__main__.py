@@ -64,6 +64,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args()
+    if options.program[:1] == ["--"]:  # Python versions differ in whether argparse drops it
+        del options.program[0]
 
     sys.path.pop(0)  # where -m put the current directory: the program's own path comes instead
     try:

@@ -27,7 +27,7 @@ class ManagedAllocator final : public c10::Allocator {
     Pins* pins = scope != nullptr ? scope->pins_of(*session) : nullptr;
     const std::string_view who =
         scope != nullptr ? scope->name() : "an allocation outside any operator";
-    if (bytes >= session->least_managed()) {
+    if (bytes >= session->least_managed() && !session->engine().too_small_to_manage(bytes)) {
       const Kind kind = scope != nullptr ? Kind::activation : Kind::other;
       Result<void*> address = session->engine().allocate(bytes, kind, pins, who);
       if (!address.ok()) throw_error(address.error());

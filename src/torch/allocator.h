@@ -1,6 +1,7 @@
-// torch's allocator for CPU memory while a limit is in force: storages of some size come from the
-// current session's engine, small ones from the allocator that was there before, charged to the
-// limit. Thread-safety: as c10::Allocator, from any thread.
+// torch's allocator for CPU memory while a limit is in force: storages of some size come from
+// the current session's engine, small ones from the allocator that was there before, charged to
+// the limit.
+// Thread-safety: as c10::Allocator, from any thread.
 #pragma once
 
 namespace bottomless {

@@ -2,7 +2,9 @@
 // compiled kernel, a raw pointer, another thread. An access to an absent block, or a write to a
 // clean one, raises SIGSEGV; the handler hands it to a service thread, which may take locks and
 // wait for a disk, and goes on when the block is there. Faults elsewhere go to whoever handled
-// SIGSEGV before. Thread-safety: start() once. Lifetime: must live as long as the process.
+// SIGSEGV before.
+// Thread-safety: start() once.
+// Lifetime: must live as long as the process.
 #pragma once
 #include <bottomless/result.h>
 

@@ -45,9 +45,9 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
       run_collective(op, keys, info, stack);
       return;
     case Handling::pinned:
-      if (info.tiling == Tiling::pointwise && run_in_tiles(op, keys, info, stack)) return;
       break;
   }
+  if (info.tiling != Tiling::none && run_in_tiles(op, keys, info, stack)) return;
   run_pinned(op, keys, info, stack);
 }
 
@@ -121,8 +121,6 @@ void OperatorScope::add(const at::Tensor& tensor, Access access) {
 void OperatorScope::add(const c10::IValue& value, Access access) {
   if (value.isTensor()) {
     add(value.toTensor(), access);
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList().vec()) add(tensor, access);
   } else if (value.isList()) {
     for (const c10::IValue& element : value.toListRef()) add(element, access);
   }

@@ -1,7 +1,8 @@
 // Sees every operator below autograd, after composite operators have been decomposed, on every
-// thread that has the dispatch key: makes resident what the operator reads and writes, keeps it and
-// what the operator allocates until it ends, and takes list operators apart. Thread-safety: per
-// thread; autograd's threads inherit the key, other threads get it at their first allocation.
+// thread that has the dispatch key: makes resident what the operator reads and writes, keeps it
+// and what the operator allocates until it ends, and takes list operators apart.
+// Thread-safety: per thread; autograd's threads inherit the key, other threads get it at their
+// first allocation.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -46,6 +46,29 @@ bool starts_with(const std::string& text, std::string_view prefix) {
   return text.starts_with(prefix);
 }
 
+// The overload that takes the same arguments and a result to write into: add.Tensor -> add.out,
+// add.Scalar -> add.Scalar_out.
+std::optional<c10::OperatorHandle> find_out_variant(const c10::FunctionSchema& schema) {
+  for (const std::string& overload : {std::string("out"), schema.overload_name() + "_out"}) {
+    const auto found = c10::Dispatcher::singleton().findSchema({schema.name(), overload});
+    if (!found || found->schema().arguments().size() != schema.arguments().size() + 1) continue;
+    bool same = is_write(found->schema().arguments().back());
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const c10::Argument& theirs = found->schema().arguments()[i];
+      same = same && theirs.name() == schema.arguments()[i].name() &&
+             *theirs.type() == *schema.arguments()[i].type();
+    }
+    if (same) return found;
+  }
+  return std::nullopt;
+}
+
+bool returns_one_new_tensor(const c10::FunctionSchema& schema) {
+  return schema.returns().size() == 1 &&
+         schema.returns()[0].type()->kind() == c10::TypeKind::TensorType &&
+         schema.returns()[0].alias_info() == nullptr;
+}
+
 OperatorInfo work_out(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   OperatorInfo info;
@@ -72,6 +95,9 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
     info.handling = Handling::passed_by;
   } else if (in_place && op.hasTag(at::Tag::pointwise)) {
     info.tiling = Tiling::pointwise;
+  } else if (!writes && op.hasTag(at::Tag::pointwise) && returns_one_new_tensor(schema)) {
+    info.out_variant = find_out_variant(schema);
+    if (info.out_variant) info.tiling = Tiling::pointwise_new;
   }
   return info;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,11 @@ enum class Handling : uint8_t {
 
 enum class Tiling : uint8_t {
   none,
-  list_update,  // an in-place element-wise update of the tensors of its lists (_foreach_add_,
-                // _fused_adamw_)
-  pointwise,    // an in-place element-wise operator on single tensors (add_, addcdiv_)
+  list_update,    // an in-place element-wise update of the tensors of its lists (_foreach_add_,
+                  // _fused_adamw_)
+  pointwise,      // an in-place element-wise operator on single tensors (add_, addcdiv_)
+  pointwise_new,  // an element-wise operator with a new result (add, mul) that can also write into
+                  // a given one
 };
 
 struct OperatorInfo {
@@ -27,6 +30,8 @@ struct OperatorInfo {
   Handling handling = Handling::pinned;
   Tiling tiling = Tiling::none;
   std::vector<bool> writes;  // per argument: the schema says that it is written to
+  std::optional<c10::OperatorHandle>
+      out_variant;  // with Tiling::pointwise_new: the same with a given result
 
   static const OperatorInfo& of(const c10::OperatorHandle& op);
 };

@@ -1,6 +1,7 @@
-// The one owner, for the whole process, of what a process has only one of: torch's CPU allocator,
-// the operator interceptor's switch, the fault handler and the fork handlers. The only global state
-// of Bottomless; never destroyed, because tensors may be freed until the very end of the process.
+// The one owner, for the whole process, of what a process has only one of: torch's CPU
+// allocator, the operator interceptor's switch, the fault handler and the fork handlers. The
+// only global state of Bottomless; never destroyed, because tensors may be freed until the very
+// end of the process.
 // Thread-safety: every member from any thread.
 #pragma once
 #include <bottomless/torch.h>

@@ -1,5 +1,5 @@
 #include <bottomless/torch.h>
-#include <torch/optim/optimizer.h>
+#include <torch/optim.h>
 
 #include <algorithm>
 #include <sstream>
@@ -8,6 +8,27 @@
 #include "torch/process.h"
 
 namespace bottomless {
+
+namespace {
+
+// The C++ optimizers keep their states in unrelated classes; those of others stay unlabelled.
+std::vector<at::Tensor> tensors_of(const torch::optim::OptimizerParamState& state) {
+  using namespace torch::optim;
+  if (const auto* adamw = dynamic_cast<const AdamWParamState*>(&state)) {
+    return {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
+  }
+  if (const auto* adam = dynamic_cast<const AdamParamState*>(&state)) {
+    return {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()};
+  }
+  if (const auto* sgd = dynamic_cast<const SGDParamState*>(&state)) return {sgd->momentum_buffer()};
+  if (const auto* adagrad = dynamic_cast<const AdagradParamState*>(&state)) return {adagrad->sum()};
+  if (const auto* rmsprop = dynamic_cast<const RMSpropParamState*>(&state)) {
+    return {rmsprop->square_avg(), rmsprop->momentum_buffer(), rmsprop->grad_avg()};
+  }
+  return {};
+}
+
+}  // namespace
 
 struct Runtime::Impl {
   Session* session;
@@ -33,6 +54,9 @@ void Runtime::step(const torch::optim::Optimizer& optimizer) {
       mark(parameter, Kind::parameter);
       mark(parameter.grad(), Kind::gradient);
     }
+  }
+  for (const auto& [parameter, state] : optimizer.state()) {
+    for (const at::Tensor& tensor : tensors_of(*state)) mark(tensor, Kind::state);
   }
   step();
 }

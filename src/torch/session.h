@@ -1,6 +1,7 @@
-// Everything behind one Runtime: a store, a heap and the engine between them, and the marks of its
-// steps. Thread-safety: every member from any thread. Lifetime: lives on after its Runtime until
-// the last storage it manages is freed.
+// Everything behind one Runtime: a store, a heap and the engine between them, and the marks of
+// its steps.
+// Thread-safety: every member from any thread.
+// Lifetime: lives on after its Runtime until the last storage it manages is freed.
 #pragma once
 #include <bottomless/torch.h>
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -17,16 +18,15 @@ namespace {
 constexpr int64_t kVector = 256;  // elements; a multiple of every vector loop of ATen's kernels
 constexpr int64_t kGrain =
     at::internal::GRAIN_SIZE;       // below it ATen does not divide work over threads
+constexpr int64_t kSerial = 16384;  // gelu divides work from 24,577 elements on, all others later
 constexpr Bytes kShareOfLimit = 8;  // an operator may use an eighth of the limit before it is cut
 
 template <class Visit>
 void each_tensor(const c10::IValue& value, Visit visit) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      if (tensor.defined()) visit(tensor);
-    }
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) each_tensor(element, visit);
   }
 }
 
@@ -39,8 +39,10 @@ struct Common {
 std::optional<Common> common_shape(const torch::jit::Stack& stack) {
   Common common;
   bool alike = true;
+  int64_t dimensions = 0;
   for (const c10::IValue& value : stack) {
     each_tensor(value, [&](const at::Tensor& tensor) {
+      dimensions = std::max(dimensions, tensor.dim());
       if (tensor.numel() <= 1) return;  // a step counter, a scale: the same for every tile
       if (!tensor.has_storage() || !tensor.is_non_overlapping_and_dense()) alike = false;
       if (!alike) return;
@@ -49,7 +51,8 @@ std::optional<Common> common_shape(const torch::jit::Stack& stack) {
       common.bytes += tensor.nbytes();
     });
   }
-  if (!alike || !common.model.defined()) return std::nullopt;
+  // A single element with more dimensions than the others gives them to the result.
+  if (!alike || !common.model.defined() || common.model.dim() != dimensions) return std::nullopt;
   return common;
 }
 
@@ -67,6 +70,13 @@ c10::IValue tile_of(const c10::IValue& value, int64_t from, int64_t to) {
   return tiles;
 }
 
+torch::jit::Stack tile_of(const torch::jit::Stack& arguments, int64_t from, int64_t to) {
+  const at::AutoDispatchBelowADInplaceOrView plain_views;
+  torch::jit::Stack tile;
+  for (const c10::IValue& argument : arguments) tile.push_back(tile_of(argument, from, to));
+  return tile;
+}
+
 Bytes limit() {
   Session* session = Process::get().current();
   return session == nullptr ? ~Bytes{0} : session->memory();
@@ -82,17 +92,58 @@ std::vector<int64_t> tile_ends(int64_t elements, int64_t threads, int64_t most) 
   // A whole tile is again divided over all threads, into pieces without a tail.
   const int64_t even = kVector * threads;
   const int64_t tile = std::max(most, threads * kGrain) / even * even;
-  const int64_t serial = (kGrain - 1) / kVector * kVector;
   for (int64_t begin = 0; begin < elements; begin += part) {
     const int64_t end = std::min(begin + part, elements);
     int64_t at = begin;
     for (; end - at >= tile; at += tile) ends.push_back(at + tile);
     // What remains of the part runs on one thread each, so that its tail stays at the very end.
-    for (; end - at > serial; at += serial) ends.push_back(at + serial);
+    for (; end - at > kSerial; at += kSerial) ends.push_back(at + kSerial);
     if (at < end) ends.push_back(end);
   }
   return ends;
 }
+
+namespace {
+
+// A result for an element-wise operator, nothing of it resident yet. What type it has is asked of
+// the operator itself.
+at::Tensor new_result(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                      const OperatorInfo& info, const torch::jit::Stack& arguments,
+                      const Common& common) {
+  torch::jit::Stack probe = tile_of(arguments, 0, 1);
+  run_pinned(op, keys, info, &probe);
+  const at::AutoDispatchBelowADInplaceOrView plain_allocation;
+  return at::empty_strided(common.model.sizes(), common.model.strides(),
+                           common.model.options().dtype(probe.front().toTensor().scalar_type()));
+}
+
+// clone() can be told which strides its result shall have.
+bool keeps_strides(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                   const Common& common) {
+  const std::optional<int> at = op.schema().argumentIndexWithName("memory_format");
+  if (!at || arguments[*at].isNone()) return true;
+  const c10::MemoryFormat format = arguments[*at].toMemoryFormat();
+  return format == c10::MemoryFormat::Preserve || common.model.is_contiguous(format);
+}
+
+void run_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+               const torch::jit::Stack& arguments, const Common& common) {
+  const OperatorInfo& info = OperatorInfo::of(op);
+  const int64_t elements = common.model.numel();
+  // Two thirds of the share: a tile's ends lie inside blocks, which become resident as a whole.
+  const auto bytes_per_element = std::max<Bytes>(common.bytes / static_cast<Bytes>(elements), 1);
+  const auto most = static_cast<int64_t>(limit() / kShareOfLimit / bytes_per_element * 2 / 3);
+  // The fused kernels divide whole cache lines over the threads: their only tail is at the very end.
+  const int64_t threads = info.name.starts_with("aten::_fused_") ? 1 : at::get_num_threads();
+  int64_t from = 0;
+  for (const int64_t to : tile_ends(elements, threads, most)) {
+    torch::jit::Stack tile = tile_of(arguments, from, to);
+    run_pinned(op, keys, info, &tile);
+    from = to;
+  }
+}
+
+}  // namespace
 
 bool fits_as_a_whole(const OperatorInfo& info, const torch::jit::Stack& stack) {
   Bytes total = 0;
@@ -108,24 +159,18 @@ bool run_in_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
                   torch::jit::Stack* stack) {
   if (info.tiling == Tiling::none || fits_as_a_whole(info, *stack)) return false;
   const size_t count = info.writes.size();
-  const torch::jit::Stack arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
-  const std::optional<Common> common = common_shape(arguments);
-  if (!common) return false;
-  const int64_t elements = common->model.numel();
-  // Two thirds of the share: a tile's ends lie inside blocks, which become resident as a whole.
-  const auto bytes_per_element = std::max<Bytes>(common->bytes / static_cast<Bytes>(elements), 1);
-  const auto most = static_cast<int64_t>(limit() / kShareOfLimit / bytes_per_element * 2 / 3);
-  const std::vector<int64_t> ends = tile_ends(elements, at::get_num_threads(), most);
-  int64_t from = 0;
-  for (const int64_t to : ends) {
-    torch::jit::Stack tile;
-    {
-      const at::AutoDispatchBelowADInplaceOrView plain_views;
-      for (const c10::IValue& argument : arguments) tile.push_back(tile_of(argument, from, to));
-    }
-    run_pinned(op, keys, info, &tile);
-    from = to;
+  torch::jit::Stack arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
+  std::optional<Common> common = common_shape(arguments);
+  if (!common || !keeps_strides(op, arguments, *common)) return false;
+  if (info.tiling == Tiling::pointwise_new) {
+    arguments.emplace_back(new_result(op, keys, info, arguments, *common));
+    common->bytes += arguments.back().toTensor().nbytes();
+    run_tiles(*info.out_variant, keys, arguments, *common);
+    torch::jit::drop(*stack, count);
+    stack->push_back(arguments.back());
+    return true;
   }
+  run_tiles(op, keys, arguments, *common);
   // An in-place operator returns the tensor it was given, if anything.
   torch::jit::drop(*stack, count);
   if (!op.schema().returns().empty()) stack->push_back(arguments.front());

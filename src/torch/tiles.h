@@ -1,5 +1,5 @@
-// Element-wise in-place work on tensors too large to be in memory together, cut into tiles. Cuts
-// are placed so that every element goes through the same code path, vector body or scalar tail, as
+// Element-wise work on tensors too large to be in memory together, cut into tiles. Cuts are
+// placed so that every element goes through the same code path, vector body or scalar tail, as
 // in the uncut run: the bits stay the same.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,0 +1,40 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/verbs.h"
+
+int main(int count, char** raw) {
+  using namespace bottomless::cli;
+  std::vector<std::string> arguments(raw + 1, raw + count);
+  std::vector<std::string> program;
+  if (!arguments.empty() && arguments.front() == "run") {
+    std::vector<std::string> own(arguments.begin() + 1, arguments.end());
+    program = cut_program(own);
+    own.insert(own.begin(), "run");
+    arguments = own;
+  }
+
+  CLI::App app("Training models far larger than the memory you have.", "bottomless");
+  app.set_version_flag("--version", BOTTOMLESS_VERSION);
+  app.require_subcommand(1);
+  CLI::App* run =
+      app.add_subcommand("run", "Run a Python script or a libtorch program inside a memory limit");
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "Tell what this machine offers for a run, and how to make it better");
+  const std::function<int()> do_run = add_run(*run, program);
+  const std::function<int()> do_doctor = add_doctor(*doctor);
+
+  try {
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    app.parse(arguments);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "bottomless: %s\nsee 'bottomless --help' or 'bottomless VERB --help'\n",
+                 error.what());
+    return kUsage;
+  }
+  return run->parsed() ? do_run() : do_doctor();
+}

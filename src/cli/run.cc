@@ -1,0 +1,182 @@
+// `bottomless run`: puts an unmodified program under a limit. A Python script is started through
+// `python -m bottomless`, a libtorch executable with the runtime preloaded. Either way the program
+// replaces this process, so its output, signals and exit code are its own.
+#include <bottomless/bytes.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/python.h"
+#include "cli/verbs.h"
+
+namespace bottomless::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RunOptions {
+  std::string memory;
+  std::string disk;
+  std::string disk_limit;
+  bool json = false;
+  std::vector<std::string> program;
+};
+
+int usage(const std::string& problem) {
+  std::fprintf(stderr, "bottomless: %s\nsee 'bottomless run --help'\n", problem.c_str());
+  return kUsage;
+}
+
+int replace_process(const fs::path& program, const std::vector<std::string>& arguments) {
+  std::vector<char*> pointers;
+  for (const std::string& argument : arguments)
+    pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  execv(program.c_str(), pointers.data());
+  std::perror(("bottomless: run " + program.string()).c_str());
+  return kFailed;
+}
+
+bool is_elf(const fs::path& file) {
+  char magic[4] = {};
+  std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, sizeof magic) ==
+         "\x7f"
+         "ELF";
+}
+
+// `python [flags] script.py|-m module|-c code ...`: the flags stay with the interpreter.
+int run_python(const RunOptions& options, const fs::path& python, std::vector<std::string> rest) {
+  std::vector<std::string> command{python.string()};
+  while (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-' && rest[0] != "-m" &&
+         rest[0] != "-c") {
+    const bool takes_value = rest[0] == "-W" || rest[0] == "-X";
+    for (int i = 0; i <= static_cast<int>(takes_value) && !rest.empty(); ++i) {
+      command.push_back(rest.front());
+      rest.erase(rest.begin());
+    }
+  }
+  if (rest.empty()) return usage("run: name a script to run");
+  const bool by_option = rest[0] == "-m" || rest[0] == "-c";
+  if (by_option && rest.size() < 2) return usage("run: " + rest[0] + " needs a value");
+  if (!by_option && !fs::exists(rest[0]))
+    return usage("run '" + rest[0] + "': there is no such script");
+  command.insert(command.end(),
+                 {"-m", "bottomless", "--memory", options.memory, "--disk", options.disk});
+  if (!options.disk_limit.empty())
+    command.insert(command.end(), {"--disk-limit", options.disk_limit});
+  if (options.json) command.emplace_back("--json");
+  command.emplace_back("--");
+  command.insert(command.end(), rest.begin(), rest.end());
+  return replace_process(python, command);
+}
+
+std::optional<fs::path> find_preload() {
+  constexpr const char* kName = "libbottomless_preload.so";
+  for (const char* place : {"../lib", "../../python/bottomless", "."}) {
+    if (const fs::path candidate = own_directory() / place / kName; fs::exists(candidate)) {
+      return fs::canonical(candidate);
+    }
+  }
+  // Installed as a Python package: the library lies inside it.
+  const auto python = find_python();
+  if (!python) return std::nullopt;
+  const auto package =
+      output_of("'" + python->string() +
+                "' -c \"import importlib.util as u; "
+                "print(u.find_spec('bottomless').submodule_search_locations[0])\" 2>/dev/null");
+  if (!package || !fs::exists(fs::path(*package) / kName)) return std::nullopt;
+  return fs::path(*package) / kName;
+}
+
+int run_executable(const RunOptions& options, const fs::path& program) {
+  const auto preload = find_preload();
+  if (!preload) {
+    std::fprintf(
+        stderr,
+        "bottomless: run '%s': libbottomless_preload.so is not installed; build with torch\n",
+        program.c_str());
+    return kFailed;
+  }
+  const char* before = std::getenv("LD_PRELOAD");
+  const std::string list = preload->string() + (before != nullptr ? std::string(":") + before : "");
+  if (before != nullptr) setenv("BOTTOMLESS_RUN_LD_PRELOAD", before, 1);
+  setenv("LD_PRELOAD", list.c_str(), 1);
+  setenv("BOTTOMLESS_RUN_MEMORY", options.memory.c_str(), 1);
+  setenv("BOTTOMLESS_RUN_DISK", options.disk.c_str(), 1);
+  setenv("BOTTOMLESS_RUN_DISK_LIMIT", options.disk_limit.c_str(), 1);
+  setenv("BOTTOMLESS_RUN_JSON", options.json ? "1" : "", 1);
+  return replace_process(program, options.program);
+}
+
+int run(const RunOptions& options) {
+  for (const auto& [option, text] :
+       {std::pair("--memory", options.memory), {"--disk-limit", options.disk_limit}}) {
+    if (text.empty()) continue;
+    if (const Result<Bytes> size = parse_bytes(text); !size.ok()) {
+      return usage(std::string(option) + ": " + size.error().message);
+    }
+  }
+  const std::string& name = options.program.front();
+  const std::vector<std::string> rest(options.program.begin() + 1, options.program.end());
+  if (fs::path(name).filename().string().starts_with("python")) {
+    const auto python = find_program(name);
+    if (!python) return usage("run '" + name + "': there is no such interpreter");
+    return run_python(options, *python, rest);
+  }
+  if (!name.ends_with(".py")) {
+    const auto program = find_program(name);
+    if (program && is_elf(*program)) return run_executable(options, *program);
+  }
+  const auto python = find_python();
+  if (!python) return usage("run '" + name + "': no python3 found on PATH");
+  return run_python(options, *python, options.program);
+}
+
+}  // namespace
+
+std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
+  size_t at = 0;
+  while (at < arguments.size() && arguments[at].size() > 1 && arguments[at][0] == '-') {
+    const std::string& option = arguments[at];
+    if (option == "--") {
+      arguments.erase(arguments.begin() + static_cast<ptrdiff_t>(at));
+      break;
+    }
+    at += option == "--memory" || option == "--disk" || option == "--disk-limit" ? 2 : 1;
+  }
+  at = std::min(at, arguments.size());
+  std::vector<std::string> program(arguments.begin() + static_cast<ptrdiff_t>(at), arguments.end());
+  arguments.resize(at);
+  return program;
+}
+
+std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& program) {
+  auto options = std::make_shared<RunOptions>();
+  options->program = program;
+  app.add_option("--memory", options->memory,
+                 "What all its CPU tensors may take together, for example 4GiB")
+      ->required();
+  app.add_option("--disk", options->disk,
+                 "Directory for what does not fit, or several with commas between")
+      ->required();
+  app.add_option("--disk-limit", options->disk_limit,
+                 "The most that may be used there (default: all that is free)");
+  app.add_flag("--json", options->json,
+               "Print the run's counters as a last line of JSON on standard output");
+  app.footer(
+      "The program comes last: script.py, an executable, or python ..., and its own arguments.\n"
+      "Example: bottomless run --memory 4GiB --disk /nvme/scratch train.py --epochs 3");
+  return [options] {
+    return options->program.empty() ? usage("run: name a program to run") : run(*options);
+  };
+}
+
+}  // namespace bottomless::cli

@@ -1,0 +1,22 @@
+// The verbs of the command line: each adds its options to the parser and returns what to do when
+// it was chosen. Exit codes: 0 done, 1 failed, 2 usage.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace bottomless::cli {
+
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+
+// Takes the program and its own arguments off the end of `run`'s: what follows the program belongs
+// to it, options too.
+std::vector<std::string> cut_program(std::vector<std::string>& arguments);
+
+std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& program);
+std::function<int()> add_doctor(CLI::App& app);
+
+}  // namespace bottomless::cli
