@@ -202,7 +202,10 @@ void Engine::add_pin(Pins& pins, Block& block) {
     withdraw(block);
     if (block.state == State::writing) leaving_bytes_ -= footprint(block);
   }
-  if (pins.blocks_.empty()) ++holders_;
+  if (pins.blocks_.empty()) {
+    ++holders_;
+    pins.blocks_.reserve(8);  // most operators need no more
+  }
   pins.blocks_.push_back(&block);
 }
 

@@ -1,6 +1,7 @@
 // Decides which block leaves when room is needed. The engine tells the policy which blocks could
-// leave; the policy says which of them should. A new policy is a new class. Thread-safety: none;
-// the engine locks. Lifetime: a candidate is removed before it dies.
+// leave; the policy says which of them should. A new policy is a new class.
+// Thread-safety: none; the engine locks.
+// Lifetime: a candidate is removed before it dies.
 #pragma once
 
 namespace bottomless {

@@ -1,6 +1,5 @@
 #include "torch/collectives.h"
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/custom_class.h>
 
 #include <map>
@@ -62,11 +61,7 @@ void run_collective(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     scope.add(argument, Access::write);  // their schemas do not say which tensors are written
   }
   scope.pin();
-  {
-    const c10::impl::ExcludeDispatchKeyGuard nested_operators_run_inside(c10::DispatchKey::Fake);
-    op.redispatchBoxed(
-        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake), stack);
-  }
+  call_kernel(op, keys, stack);
   if (info.name == kWait) {
     Awaited::get().done(waited_for);
     return;

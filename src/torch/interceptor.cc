@@ -150,6 +150,12 @@ std::shared_ptr<void> OperatorScope::detach_pins() {
   return kept;
 }
 
+void call_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard nested_operators_run_inside(kKey);
+  op.redispatchBoxed(below(keys), stack);
+}
+
 void run_pinned(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const OperatorInfo& info,
                 torch::jit::Stack* stack) {
   OperatorScope scope(info.name, OperatorScope::Allocations::resident);
@@ -158,8 +164,7 @@ void run_pinned(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const O
     scope.add(arguments[i], info.writes[i] ? Access::write : Access::read);
   }
   scope.pin();
-  const c10::impl::ExcludeDispatchKeyGuard nested_operators_run_inside(kKey);
-  op.redispatchBoxed(below(keys), stack);
+  call_kernel(op, keys, stack);
 }
 
 }  // namespace bottomless

@@ -64,6 +64,9 @@ class OperatorScope {
   c10::SmallVector<PerSession, 1> sessions_;
 };
 
+// Runs the kernel below the interceptor; operators that it calls in turn run inside the same pins.
+void call_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
 // Runs an operator with everything pinned, its allocations included. Nested operators run inside
 // these pins.
 void run_pinned(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const OperatorInfo& info,

@@ -3,6 +3,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 #include <torch/library.h>
+#include <unistd.h>
+
+#include <string_view>
 
 #include "torch/allocator.h"
 #include "torch/interceptor.h"
@@ -15,6 +18,10 @@ Process& Process::get() {
 }
 
 Session* Process::owner_of(const void* address) const {
+  Session* likely = current();
+  if (likely != nullptr && likely->engine().contains(address)) return likely;
+  if (sessions_in_use_.load(std::memory_order_acquire) == (likely != nullptr ? 1 : 0))
+    return nullptr;
   for (const auto& published : published_) {
     Session* session = published.load(std::memory_order_acquire);
     if (session != nullptr && session->engine().contains(address)) return session;
@@ -34,14 +41,23 @@ void Process::sweep() {
   }
 }
 
+// In signal context. A forked child has a copy of the records but no threads to bring anything in.
+bool Process::owns_in_handler(const void* address) {
+  Process& process = Process::get();
+  if (process.owner_of(address) == nullptr) return false;
+  if (!process.in_forked_child()) return true;
+  constexpr std::string_view kWhy =
+      "bottomless: a forked process touched a tensor that was on disk when it was forked; read it "
+      "in the parent, or "
+      "start the process with spawn\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kWhy.data(), kWhy.size());
+  return false;
+}
+
 Result<void> Process::install() {
   if (installed_) return {};
   Result<void> started = fault_handler_.start(
-      [](const void* address) {
-        Process& process = Process::get();
-        return !process.in_forked_child() && process.owner_of(address) != nullptr;
-      },
-      [this](const void* address, Access access) -> Result<bool> {
+      &owns_in_handler, [this](const void* address, Access access) -> Result<bool> {
         Session* session = owner_of(address);
         return session == nullptr ? Result<bool>(false) : session->engine().touch(address, access);
       });

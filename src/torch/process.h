@@ -37,6 +37,7 @@ class Process {
   Process() = default;
   void sweep() BOTTOMLESS_REQUIRES(mutex_);
   Result<void> install() BOTTOMLESS_REQUIRES(mutex_);
+  static bool owns_in_handler(const void* address);
 
   static constexpr size_t kMostSessions =
       16;  // closed ones included while they have living storages

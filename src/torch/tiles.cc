@@ -57,7 +57,9 @@ std::optional<Common> common_shape(const torch::jit::Stack& stack) {
 }
 
 at::Tensor tile_of(const at::Tensor& tensor, int64_t from, int64_t to) {
-  if (tensor.numel() <= 1) return tensor;
+  // A single element stays, but must not give its dimensions to the tile's result.
+  if (tensor.numel() <= 1 && tensor.dim() <= 1) return tensor;
+  if (tensor.numel() == 1) return at::as_strided(tensor, {1}, {1}, tensor.storage_offset());
   return at::as_strided(tensor, {to - from}, {1}, tensor.storage_offset() + from);
 }
 
@@ -123,7 +125,8 @@ bool keeps_strides(const c10::OperatorHandle& op, const torch::jit::Stack& argum
   const std::optional<int> at = op.schema().argumentIndexWithName("memory_format");
   if (!at || arguments[*at].isNone()) return true;
   const c10::MemoryFormat format = arguments[*at].toMemoryFormat();
-  return format == c10::MemoryFormat::Preserve || common.model.is_contiguous(format);
+  return format == c10::MemoryFormat::Preserve ||
+         (format == c10::MemoryFormat::Contiguous && common.model.is_contiguous());
 }
 
 void run_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys,

@@ -199,6 +199,7 @@ TEST(BrokenDisk, ForGoodLeavesAllThatIsResidentUsable) {
     for (uint64_t i = 3; i < 6; ++i) EXPECT_TRUE(rig.holds(storages[i], kBlock, i)) << i;
   }
   rig.store().fail(std::nullopt);
+  rig.store().wait_until_idle();
   for (uint64_t i = 0; i < 6; ++i) EXPECT_TRUE(rig.holds(storages[i], kBlock, i)) << i;
 }
 

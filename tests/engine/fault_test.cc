@@ -152,6 +152,7 @@ TEST_P(StoreFaults, FromEveryOperationOnNothingResidentIsLost) {
     });
     fired = rig.store().fired();
     rig.store().fail(std::nullopt);  // the disk is back: so is everything
+    rig.store().wait_until_idle();
     for (const Kept& kept : kept_) EXPECT_TRUE(look(rig, kept).ok());
     if (HasFailure()) break;
   }

@@ -112,6 +112,7 @@ void MemoryStore::run() {
     const auto delay = std::chrono::microseconds(delayed ? random_() % options_.most_delay_us : 0);
     Request request = std::move(pending_[index]);
     pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(index));
+    busy_ = true;
     lock.unlock();
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
     carry_out(request);
@@ -122,6 +123,8 @@ void MemoryStore::run() {
     if (request.failure) outcome = std::move(*request.failure);
     request.done(std::move(outcome));
     lock.lock();
+    busy_ = false;
+    changed_.notify_all();
   }
 }
 
@@ -141,6 +144,11 @@ void MemoryStore::let_go() {
 void MemoryStore::wait_for_pending(size_t transfers) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return pending_.size() >= transfers; });
+}
+
+void MemoryStore::wait_until_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pending_.empty() && !busy_; });
 }
 
 void MemoryStore::fail(std::optional<FailAt> fail) {

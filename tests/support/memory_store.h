@@ -52,6 +52,7 @@ class MemoryStore final : public Store {
   void hold();
   void let_go();
   void wait_for_pending(size_t transfers);
+  void wait_until_idle();  // every transfer so far has completed, and its callback has returned
 
   void fail(std::optional<FailAt> fail);  // counts from here on
   void set_capacity(std::optional<Bytes> capacity);
@@ -91,6 +92,7 @@ class MemoryStore final : public Store {
   uint64_t operations_ = 0;  // that the failure in wait is counting
   Bytes in_use_ = 0;
   bool held_ = false;
+  bool busy_ = false;  // a transfer has been taken from pending_
   bool stopping_ = false;
   std::atomic<uint64_t> failures_{0};
   std::thread worker_;  // last: it uses all of the above
