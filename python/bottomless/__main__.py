@@ -6,6 +6,7 @@ The program runs as ``__main__`` with its own arguments and path, and what it ra
 from __future__ import annotations
 
 import argparse
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -20,6 +21,7 @@ def _load(program: list[str]) -> tuple[types.ModuleType, Any, list[str]]:
     main.__dict__["__builtins__"] = __builtins__
     if program[0] == "-c":
         sys.path.insert(0, "")
+        main.__loader__ = importlib.machinery.BuiltinImporter
         return main, compile(program[1], "<string>", "exec"), ["-c", *program[2:]]
     if program[0] == "-m":
         sys.path.insert(0, os.getcwd())
@@ -29,16 +31,18 @@ def _load(program: list[str]) -> tuple[types.ModuleType, Any, list[str]]:
         if spec is None or spec.loader is None or spec.origin is None:
             raise FileNotFoundError(f"no module named {program[1]}")
         main.__spec__ = spec
+        main.__loader__ = spec.loader
         main.__file__ = spec.origin
         main.__package__ = spec.parent
         return main, spec.loader.get_code(spec.name), [spec.origin, *program[2:]]
     script = program[0]
     with open(script, "rb") as file:
         source = file.read()
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
-    main.__file__ = script
+    sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+    main.__file__ = os.path.join(os.getcwd(), script.removeprefix("./"))
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
     main.__spec__ = None
-    return main, compile(source, script, "exec"), program
+    return main, compile(source, main.__file__, "exec"), program
 
 
 def _run(main: types.ModuleType, code: Any) -> int:
@@ -72,8 +76,8 @@ def main() -> None:
         module, code, argv = _load(options.program)
     except OSError as error:
         sys.exit(f"bottomless: run {' '.join(options.program[:2])}: {error}")
-    except SyntaxError:
-        sys.excepthook(*sys.exc_info())
+    except SyntaxError as error:
+        sys.excepthook(type(error), error.with_traceback(None), None)  # without our own frames
         sys.exit(1)
 
     import bottomless

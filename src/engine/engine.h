@@ -199,6 +199,7 @@ class Engine {
   unsigned stepped_back_ BOTTOMLESS_GUARDED_BY(mutex_) =
       0;  // of these, waiting for others after giving back what they could
   bool short_of_room_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // has ever been
+  bool store_full_ BOTTOMLESS_GUARDED_BY(mutex_) = false;     // when an extent was last asked for
   unsigned writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // of the transfers, those to the store
   uint64_t broken_writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // transfers to the store that failed
   Error last_broken_write_ BOTTOMLESS_GUARDED_BY(mutex_){};

@@ -53,7 +53,14 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
   const Bytes unclaimed =
       phase == Phase::pinning ? 0 : bytes;  // of it, what `pins` do not name yet
   for (;;) {
-    if (make_room(bytes)) return {};
+    // While the store is full, new storages leave room for two blocks to be brought back: one load may touch both, and
+    // what is away must stay readable.
+    const Bytes spare = store_full_ && phase == Phase::allocating && bytes > 0
+                            ? 2 * heap_->footprint(block_bytes_)
+                            : 0;
+    if (make_room(bytes + spare)) return {};
+    if (spare > 0 && !refusal_ && make_room(bytes))
+      return {};  // nothing was refused: not the store's fault
     if (broken_writes_ != broken_before) {
       return Error{last_broken_write_.code,
                    "make room for " + std::string(who) + ": " + last_broken_write_.message};
@@ -106,7 +113,9 @@ bool Engine::make_room(Bytes bytes) {
 
 // Once memory has been short, keeps a little of it free, so that writes overlap with compute.
 void Engine::write_behind() {
-  if (short_of_room_ && options_.eviction == Eviction::when_needed) make_room(options_.limit / 16);
+  // With a full store only clean blocks could leave, and those are the ones just brought back.
+  const bool useful = short_of_room_ && !store_full_ && options_.eviction == Eviction::when_needed;
+  if (useful) make_room(options_.limit / 16);
 }
 
 Result<void> Engine::evict(Block& block) {
@@ -118,6 +127,7 @@ Result<void> Engine::evict(Block& block) {
   }
   if (block.extent.empty()) {
     Result<Extent> extent = store_.allocate(block.bytes);
+    store_full_ = !extent.ok() && extent.error().code == Code::no_space;
     if (!extent.ok()) return std::move(extent).error();
     block.extent = extent.value();
   }

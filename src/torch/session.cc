@@ -51,10 +51,9 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
 
   const Eviction eviction = chosen_eviction();
   const FrameSizes frames = frame_sizes_for(options.memory);
-  // One disk thread and ring each, the fault service, and the frame that a move holds twice for an
-  // instant.
+  // One disk thread and ring each, and the fault service.
   const Bytes fixed =
-      options.disk.size() * (Thread::kStackBytes + kRingBytes) + Thread::kStackBytes + frames.large;
+      options.disk.size() * (Thread::kStackBytes + kRingBytes) + Thread::kStackBytes;
   Result<std::unique_ptr<Heap>> heap =
       Heap::create({.limit = options.memory - fixed,
                     .frames = frames,

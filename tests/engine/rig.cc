@@ -21,9 +21,9 @@ void write_pattern(std::byte* at, Bytes bytes, uint64_t key) {
   std::memset(at + bytes / 8 * 8, static_cast<int>(key), bytes % 8);
 }
 
-bool has_pattern(const std::byte* at, Bytes bytes, uint64_t key) {
+bool continues_pattern(const std::byte* at, Bytes bytes, uint64_t key, Bytes from) {
   for (size_t i = 0; i < bytes / 8; ++i) {
-    const uint64_t value = word(key, i);
+    const uint64_t value = word(key, from / 8 + i);
     if (std::memcmp(at + i * 8, &value, 8) != 0) return false;
   }
   for (Bytes i = bytes / 8 * 8; i < bytes; ++i) {
@@ -31,6 +31,8 @@ bool has_pattern(const std::byte* at, Bytes bytes, uint64_t key) {
   }
   return true;
 }
+
+bool has_pattern(const std::byte* at, Bytes bytes, uint64_t key) { return continues_pattern(at, bytes, key, 0); }
 
 std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
   Result<std::unique_ptr<Heap>> heap =

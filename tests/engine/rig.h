@@ -58,5 +58,7 @@ class Rig {
 // The content that a key stands for; the memory must be accessible.
 void write_pattern(std::byte* at, Bytes bytes, uint64_t key);
 bool has_pattern(const std::byte* at, Bytes bytes, uint64_t key);
+// For a part of it: `from`, a multiple of 8, is where in the pattern the memory begins.
+bool continues_pattern(const std::byte* at, Bytes bytes, uint64_t key, Bytes from);
 
 }  // namespace bottomless

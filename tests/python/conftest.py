@@ -1,0 +1,50 @@
+"""What every test here stands on: one fixed math mode, a scratch directory, and both ways of evicting.
+
+Plain PyTorch does not always give the same bits twice: MKL picks its kernels by the alignment of the operands and the
+cores at hand. So all runs, plain ones too, use MKL's reproducible mode and two threads; what then differs is our doing.
+"""
+
+import os
+
+os.environ["MKL_CBWR"] = "COMPATIBLE"  # before torch loads MKL; subprocesses inherit it
+os.environ["OMP_NUM_THREADS"] = "2"
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin take five times as long on a busy machine
+os.environ.pop("BOTTOMLESS_EVICT_EAGERLY", None)
+
+import gc
+
+import pytest
+import torch
+
+import bottomless
+
+pytest.register_assert_rewrite("helpers")
+torch.use_deterministic_algorithms(True)
+torch.utils.deterministic.fill_uninitialized_memory = False  # torch.empty shall not touch what it gives
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """An empty directory for what does not fit into memory; nothing may be visible there after the test."""
+    directory = tmp_path / "scratch"
+    directory.mkdir()
+    yield directory
+    assert list(directory.iterdir()) == [], "the scratch directory must stay empty"
+
+
+@pytest.fixture(params=["when_needed", "eagerly"])
+def eviction(request, monkeypatch):
+    """Runs the test twice: blocks leave when memory is short, and blocks leave (poisoned) as soon as nobody pins them."""
+    if request.param == "eagerly":
+        monkeypatch.setenv("BOTTOMLESS_EVICT_EAGERLY", "1")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over():
+    """Frees what a test made, so that the limits it set can go before the next one begins."""
+    yield
+    if bottomless._current is not None:  # a test failed: the next ones shall not fail with it
+        bottomless._current.close()
+    gc.collect()
+    torch.set_num_threads(2)
