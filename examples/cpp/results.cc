@@ -105,7 +105,8 @@ void write_json(const std::filesystem::path& file, const GptOptions& model, int6
       {"needed_bytes", results.needed_bytes},
       {"grown_bytes", results.grown_bytes},
   };
-  if (results.stats) json["stats"] = nlohmann::ordered_json::parse(bottomless::to_json(*results.stats));
+  if (results.stats)
+    json["stats"] = nlohmann::ordered_json::parse(bottomless::to_json(*results.stats));
 
   std::ofstream out(file);
   out << json.dump(2) << '\n';

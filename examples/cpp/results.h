@@ -22,7 +22,7 @@ struct Results {
   // Without a limit: by how much the process grew. With one: the most memory that the runtime held
   // at once.
   bottomless::Bytes needed_bytes = 0;
-  bottomless::Bytes grown_bytes = 0;  // by how much the process grew, as the kernel saw it
+  bottomless::Bytes grown_bytes = 0;       // by how much the process grew, as the kernel saw it
   std::optional<bottomless::Stats> stats;  // absent when the run had no limit
 };
 

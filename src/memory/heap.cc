@@ -35,8 +35,7 @@ Heap::Heap(AddressSpace space, const HeapOptions& options)
       pool_(space_, space_.base(), options.limit, options.frames),
       poison_(options.poison),
       ranges_at_(space_.base() + FramePool::slot_bytes(options.limit, options.frames)),
-      ranges_((space_.bytes() - FramePool::slot_bytes(options.limit, options.frames)) /
-              kGranule) {}
+      ranges_((space_.bytes() - FramePool::slot_bytes(options.limit, options.frames)) / kGranule) {}
 
 Result<std::byte*> Heap::reserve(Bytes bytes) {
   const FrameCounts counts = frames_for(bytes, pool_.sizes());

@@ -58,17 +58,21 @@ TEST(ParseBytes, SpacesMayStandBeforeTheUnitOnly) {
 }
 
 TEST(ParseBytes, GarbageIsRefusedWithTheTextAndAnExample) {
-  for (const char* text : {"", " ", "GiB", "four", "4XiB", "4G", "4GiBs", "-1", "-1GiB", "+4", "1e9", "0x10", "1,5GiB",
-                           "1.2.3", "nan", "inf", "infB", "4GiB4", ".", "--4"}) {
+  for (const char* text :
+       {"",    " ",    "GiB",    "four",  "4XiB", "4G",  "4GiBs", "-1",    "-1GiB", "+4",
+        "1e9", "0x10", "1,5GiB", "1.2.3", "nan",  "inf", "infB",  "4GiB4", ".",     "--4"}) {
     const Result<Bytes> bytes = parse_bytes(text);
     ASSERT_FALSE(bytes.ok()) << "'" << text << "' was read as " << bytes.value();
     EXPECT_EQ(bytes.error().code, Code::invalid_argument) << text;
-    EXPECT_NE(bytes.error().message.find("'" + std::string(text) + "'"), std::string::npos) << bytes.error().message;
+    EXPECT_NE(bytes.error().message.find("'" + std::string(text) + "'"), std::string::npos)
+        << bytes.error().message;
     EXPECT_NE(bytes.error().message.find("4GiB"), std::string::npos) << bytes.error().message;
   }
 }
 
-TEST(ParseBytes, EmbeddedZeroIsGarbage) { EXPECT_FALSE(parse_bytes(std::string_view("4\0GiB", 5)).ok()); }
+TEST(ParseBytes, EmbeddedZeroIsGarbage) {
+  EXPECT_FALSE(parse_bytes(std::string_view("4\0GiB", 5)).ok());
+}
 
 TEST(ParseBytes, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(parse_bytes("9223372036854775808").ok());  // 2^63
@@ -95,7 +99,8 @@ TEST(FormatBytes, RoundTripsThroughParseWithinItsTwoDigits) {
   for (int i = 0; i < 2000; ++i) {
     const Bytes bytes = random.next() >> random.between(2, 63);
     const auto back = static_cast<double>(parsed(format_bytes(bytes)));
-    EXPECT_NEAR(back, static_cast<double>(bytes), 0.006 * static_cast<double>(bytes)) << format_bytes(bytes);
+    EXPECT_NEAR(back, static_cast<double>(bytes), 0.006 * static_cast<double>(bytes))
+        << format_bytes(bytes);
   }
 }
 

@@ -12,7 +12,8 @@ TEST(Check, PassesSilentlyAndEvaluatesOnce) {
 }
 
 TEST(CheckDeathTest, StopsTheProcessAndSaysWhyAndWhere) {
-  EXPECT_DEATH(BOTTOMLESS_CHECK(1 + 1 == 3, "sums are broken"), "bug: sums are broken \\(1 \\+ 1 == 3, .*check_test.cc:");
+  EXPECT_DEATH(BOTTOMLESS_CHECK(1 + 1 == 3, "sums are broken"),
+               "bug: sums are broken \\(1 \\+ 1 == 3, .*check_test.cc:");
 }
 
 }  // namespace

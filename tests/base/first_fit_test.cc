@@ -127,7 +127,9 @@ class NaiveFit {
     while (count < taken_.size() && !taken_[taken_.size() - 1 - count]) ++count;
     return count;
   }
-  uint64_t used() const { return static_cast<uint64_t>(std::count(taken_.begin(), taken_.end(), true)); }
+  uint64_t used() const {
+    return static_cast<uint64_t>(std::count(taken_.begin(), taken_.end(), true));
+  }
 
  private:
   std::vector<bool> taken_;

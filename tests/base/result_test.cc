@@ -35,7 +35,6 @@ TEST(Result, ErrorCanBeMovedIntoAnotherResult) {
   EXPECT_EQ(outer.error().message, std::string(100, 'x'));
 }
 
-
 TEST(Result, VoidIsOkByDefault) {
   const Result<void> fine;
   EXPECT_TRUE(fine.ok());
@@ -53,7 +52,8 @@ TEST(Result, AccessToTheWrongAlternativeThrowsInsteadOfReadingGarbage) {
 
 static_assert(std::is_move_constructible_v<Result<std::unique_ptr<int>>>);
 static_assert(!std::is_copy_constructible_v<Result<std::unique_ptr<int>>>);
-static_assert(!std::is_convertible_v<Result<int>, bool>, "a result must not turn into a truth value unnoticed");
+static_assert(!std::is_convertible_v<Result<int>, bool>,
+              "a result must not turn into a truth value unnoticed");
 
 }  // namespace
 }  // namespace bottomless

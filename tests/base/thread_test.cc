@@ -31,7 +31,9 @@ TEST(Thread, CarriesItsNameCutToWhatTheKernelKeeps) {
 
 TEST(Thread, DestructorJoins) {
   bool finished = false;
-  { const Thread thread = started("bl-join", [&] { finished = true; }); }
+  {
+    const Thread thread = started("bl-join", [&] { finished = true; });
+  }
   EXPECT_TRUE(finished);
 }
 

@@ -79,7 +79,8 @@ TEST(Charge, MoreThanTheLimitIsRefusedWithNamesAndNumbers) {
   const Result<void> refused = rig.engine().charge(3_MiB, nullptr, "aten::ones");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Code::no_memory);
-  EXPECT_NE(refused.error().message.find("aten::ones"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("aten::ones"), std::string::npos)
+      << refused.error().message;
   EXPECT_NE(refused.error().message.find("2 MiB"), std::string::npos) << refused.error().message;
   EXPECT_TRUE(charge(rig, 1_MiB).ok());
 }
@@ -100,13 +101,15 @@ TEST(Charge, MoreDischargesThanChargesAreHarmless) {
   EXPECT_EQ(rig.stats().charged_bytes, 0u);
   Pins pins(rig.engine());
   rig.allocate_pinned(3 * kBlock, pins);
-  EXPECT_FALSE(rig.engine().allocate(kBlock, Kind::other, &pins, "a test").ok()) << "no room comes from nowhere";
+  EXPECT_FALSE(rig.engine().allocate(kBlock, Kind::other, &pins, "a test").ok())
+      << "no room comes from nowhere";
 }
 
 // While one charge waits for blocks to leave, another that would fit into the rounding must not be granted first.
 TEST(Charge, IsNotGrantedBeforeItsRoomIsThere) {
   Rig rig({.limit = 2_MiB, .frames = {.large = 64_KiB, .small = 64_KiB}});
-  while (rig.resident() + rig.stats().overhead_bytes < 2_MiB) rig.filled(64_KiB, 1);  // full to the last byte
+  while (rig.resident() + rig.stats().overhead_bytes < 2_MiB)
+    rig.filled(64_KiB, 1);  // full to the last byte
   ASSERT_EQ(rig.stats().evictions, 0u);
   rig.store().hold();
   std::thread large([&] { EXPECT_TRUE(charge(rig, 256_KiB - 50_KiB).ok()); });
@@ -116,7 +119,8 @@ TEST(Charge, IsNotGrantedBeforeItsRoomIsThere) {
   std::thread small([&] {
     started = true;
     EXPECT_TRUE(charge(rig, 40_KiB).ok());
-    EXPECT_LE(rig.resident() + rig.stats().overhead_bytes + 40_KiB, 2_MiB) << "granted before the blocks had left";
+    EXPECT_LE(rig.resident() + rig.stats().overhead_bytes + 40_KiB, 2_MiB)
+        << "granted before the blocks had left";
     finished = true;
   });
   // Give it every chance to be granted too early.

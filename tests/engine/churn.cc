@@ -15,7 +15,8 @@ constexpr Bytes kOversubscription = 6;  // storages in sum, in limits
 
 }  // namespace
 
-Churn::Churn(Engine& engine, Bytes limit, Random random) : engine_(engine), limit_(limit), random_(std::move(random)) {}
+Churn::Churn(Engine& engine, Bytes limit, Random random)
+    : engine_(engine), limit_(limit), random_(std::move(random)) {}
 
 Churn::~Churn() {
   holder_.reset();
@@ -43,7 +44,8 @@ void Churn::step() {
   const EngineStats stats = engine_.stats();
   ASSERT_LE(stats.peak_bytes, limit_) << "the limit was exceeded";
   ASSERT_EQ(stats.charged_bytes, charged_);
-  ASSERT_GE(stats.live_storages, copies_.size());  // one freed while it is being written lives a little longer
+  ASSERT_GE(stats.live_storages,
+            copies_.size());  // one freed while it is being written lives a little longer
 }
 
 Bytes Churn::some_size() {
@@ -75,13 +77,14 @@ Churn::Range Churn::some_range(Copy& copy, Bytes most, Access access) {
 // The memory must be readable, or writable.
 void Churn::expect_equal(const Range& range) {
   ASSERT_EQ(std::memcmp(range.at(), range.expected(), range.bytes), 0)
-      << "content was lost in a storage of " << range.copy->bytes() << " bytes at offset " << range.offset << "+"
-      << range.bytes;
+      << "content was lost in a storage of " << range.copy->bytes() << " bytes at offset "
+      << range.offset << "+" << range.bytes;
 }
 
 void Churn::overwrite(const Range& range) {
   const Bytes skip = random_.below(range.bytes);
-  const Bytes bytes = random_.one_in(3) ? range.bytes - skip : std::min<Bytes>(range.bytes - skip, 700);
+  const Bytes bytes =
+      random_.one_in(3) ? range.bytes - skip : std::min<Bytes>(range.bytes - skip, 700);
   std::byte* expected = range.copy->expected.data() + range.offset + skip;
   std::memset(expected, static_cast<int>(random_.next()), bytes);
   const uint64_t stamp = random_.next();
@@ -130,14 +133,16 @@ void Churn::operate() {
   for (uint64_t i = random_.between(1, 3); i > 0; --i) {
     const Access access = random_.one_in(2) ? Access::read : Access::write;
     ranges.push_back(some_range(*random_.pick(copies_), limit_ / 32, access));
-    needs.push_back({.address = ranges.back().at(), .bytes = ranges.back().bytes, .access = access});
+    needs.push_back(
+        {.address = ranges.back().at(), .bytes = ranges.back().bytes, .access = access});
   }
   Pins pins(engine_);
   const Result<void> pinned = engine_.pin(pins, needs, "a test");
   ASSERT_TRUE(pinned.ok()) << pinned.error().message;
   for (const Range& range : ranges) expect_equal(range);
   if (random_.one_in(4)) {  // a temporary, gone before the operation ends
-    Result<void*> temporary = engine_.allocate(random_.between(1, limit_ / 16), Kind::activation, &pins, "a test");
+    Result<void*> temporary =
+        engine_.allocate(random_.between(1, limit_ / 16), Kind::activation, &pins, "a test");
     ASSERT_TRUE(temporary.ok()) << temporary.error().message;
     std::memset(temporary.value(), 0x77, 1);
     engine_.free(temporary.value(), &pins);
@@ -155,7 +160,8 @@ void Churn::operate() {
     if (range.access == Access::write) overwrite(range);
   }
   Copy* input = ranges[0].copy;
-  if (random_.one_in(10) && !input->held) {  // the last reference to an input dies while it is in use
+  if (random_.one_in(10) &&
+      !input->held) {  // the last reference to an input dies while it is in use
     engine_.free(input->at, &pins);
     expect_equal(ranges[0]);
     pins.release();
@@ -171,11 +177,13 @@ void Churn::touch() {
   range.bytes = std::min<Bytes>(range.bytes, 4096 - reinterpret_cast<uintptr_t>(range.at()) % 4096);
   std::array<std::byte, 64> found{};
   if (access == Access::write) {
-    for (Bytes i = 0; i < range.bytes; ++i) range.copy->expected[range.offset + i] = static_cast<std::byte>(random_.next());
+    for (Bytes i = 0; i < range.bytes; ++i)
+      range.copy->expected[range.offset + i] = static_cast<std::byte>(random_.next());
   }
   for (;;) {  // another thread of the engine may take the block away between the two
-    const bool done = access == Access::write ? try_copy_in(range.at(), {range.expected(), range.bytes})
-                                              : try_copy_out({found.data(), range.bytes}, range.at());
+    const bool done = access == Access::write
+                          ? try_copy_in(range.at(), {range.expected(), range.bytes})
+                          : try_copy_out({found.data(), range.bytes}, range.at());
     if (done) break;
     const Result<bool> touched = engine_.touch(range.at(), access);
     ASSERT_TRUE(touched.ok()) << touched.error().message;
@@ -230,7 +238,8 @@ void Churn::check_everything() {
   for (const auto& copy : copies_) {
     copy->held = false;
     for (Bytes offset = 0; offset < copy->bytes(); offset += limit_ / 8) {
-      const Range range{copy.get(), offset, std::min(limit_ / 8, copy->bytes() - offset), Access::read};
+      const Range range{copy.get(), offset, std::min(limit_ / 8, copy->bytes() - offset),
+                        Access::read};
       Pins pins(engine_);
       const Need need{.address = range.at(), .bytes = range.bytes, .access = Access::read};
       const Result<void> pinned = engine_.pin(pins, {&need, 1}, "a test");

@@ -52,7 +52,8 @@ TEST(Eagerly, FreshMemoryIsPoisonNotYesterdaysData) {
   Pins pins(rig.engine());
   std::byte* at = rig.allocate_pinned(kBlock, pins);
   for (Bytes i = 0; i < kBlock; i += 64) {
-    ASSERT_TRUE(at[i] == std::byte{0xFF} || at[i] == std::byte{0}) << "frames come from the kernel or the poisoner";
+    ASSERT_TRUE(at[i] == std::byte{0xFF} || at[i] == std::byte{0})
+        << "frames come from the kernel or the poisoner";
   }
 }
 

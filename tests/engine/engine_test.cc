@@ -22,7 +22,8 @@ TEST(EngineAllocate, WithPinsAllOfItIsResidentWritableAndStays) {
   EXPECT_TRUE(is_writable(at));
   EXPECT_TRUE(is_writable(at + 2 * kBlock - 1));
   write_pattern(at, 2 * kBlock, 1);
-  std::byte* a = rig.filled(kBlock, 2);  // the third block; and the next one must push it out, not ours
+  std::byte* a =
+      rig.filled(kBlock, 2);  // the third block; and the next one must push it out, not ours
   std::byte* b = rig.filled(kBlock, 3);
   EXPECT_TRUE(has_pattern(at, 2 * kBlock, 1));
   EXPECT_FALSE(is_readable(a));
@@ -61,7 +62,8 @@ TEST(EngineAllocate, AReusedStorageThatNobodyPinsMayLeaveAndComeBack) {
 
 TEST(EngineAllocate, OddSizesKeepTheirLastByte) {
   Rig rig;
-  for (const Bytes bytes : {Bytes{1}, Bytes{4097}, 64_KiB - 1, kBlock - 1, kBlock + 1, 2 * kBlock + 12345}) {
+  for (const Bytes bytes :
+       {Bytes{1}, Bytes{4097}, 64_KiB - 1, kBlock - 1, kBlock + 1, 2 * kBlock + 12345}) {
     std::byte* at = rig.filled(bytes, bytes);
     rig.push_out(at);
     rig.push_out(at + bytes - 1);
@@ -140,7 +142,8 @@ TEST(EnginePins, KeepTheirOwnershipWhenMoved) {
     for (uint64_t i = 0; i < 6; ++i) rig.filled(kBlock, i);
     EXPECT_TRUE(has_pattern(at, kBlock, 1));
     rig.engine().free(at, &second);
-    EXPECT_EQ(rig.engine().live_storages(), 6u) << "the operation allocated it, wherever its pins are now";
+    EXPECT_EQ(rig.engine().live_storages(), 6u)
+        << "the operation allocated it, wherever its pins are now";
   }
 }
 
@@ -159,11 +162,13 @@ TEST(EnginePin, TakesOnlyTheBlocksOfTheRange) {
   std::byte* at = rig.allocate(10 * kBlock);
   for (uint64_t i = 0; i < 10; ++i) rig.fill(at + i * kBlock, kBlock, i);
   Pins pins(rig.engine());
-  rig.pin(pins, at + kBlock - 1, 2, Access::read);  // the last byte of one block and the first of the next
+  rig.pin(pins, at + kBlock - 1, 2,
+          Access::read);  // the last byte of one block and the first of the next
   EXPECT_TRUE(has_pattern(at, kBlock, 0));
   EXPECT_TRUE(has_pattern(at + kBlock, kBlock, 1));
   Pins other(rig.engine());
-  rig.pin(other, at + 5 * kBlock, kBlock, Access::read);  // there is room for one more, so no more than two were taken
+  rig.pin(other, at + 5 * kBlock, kBlock,
+          Access::read);  // there is room for one more, so no more than two were taken
   EXPECT_TRUE(has_pattern(at + 5 * kBlock, kBlock, 5));
 }
 
@@ -200,7 +205,8 @@ TEST(EnginePin, SeveralNeedsOfOneCallMayNameTheSameBlock) {
   std::byte* at = rig.filled(kBlock, 1);
   rig.push_out(at);
   Pins pins(rig.engine());
-  const std::vector<Need> needs{{at, 10, Access::read}, {at + 100, 10, Access::write}, {at, kBlock, Access::read}};
+  const std::vector<Need> needs{
+      {at, 10, Access::read}, {at + 100, 10, Access::write}, {at, kBlock, Access::read}};
   ASSERT_TRUE(rig.engine().pin(pins, needs, "a test").ok());
   EXPECT_TRUE(is_writable(at));
   EXPECT_TRUE(has_pattern(at, kBlock, 1));

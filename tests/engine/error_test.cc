@@ -12,7 +12,9 @@ namespace {
 
 constexpr Bytes kBlock = 512_KiB;
 
-bool mentions(const Error& error, std::string_view text) { return error.message.find(text) != std::string::npos; }
+bool mentions(const Error& error, std::string_view text) {
+  return error.message.find(text) != std::string::npos;
+}
 
 // "... raise it to at least 3.06 MiB": the limit that the message recommends.
 Bytes recommended(const Error& error) {
@@ -73,7 +75,8 @@ TEST(TooSmall, TheRecommendedLimitIsEnough) {
       if (outcome.ok()) break;
       limit = recommended(outcome.error());
       ASSERT_GT(limit, 2_MiB) << outcome.error().message;
-      ASSERT_LE(limit, 4_MiB + 256_KiB) << "asks for more than is needed: " << outcome.error().message;
+      ASSERT_LE(limit, 4_MiB + 256_KiB)
+          << "asks for more than is needed: " << outcome.error().message;
     }
   }
 }
@@ -93,7 +96,8 @@ TEST(TooSmall, NothingIsLostAndSmallerThingsStillWork) {
 
 TEST(TooSmall, ALimitBelowTheOverheadIsAnErrorNotAHang) {
   MemoryStore store;
-  const auto engine = make_engine({.limit = 64_KiB, .frames = {.large = 64_KiB, .small = 64_KiB}}, store);
+  const auto engine =
+      make_engine({.limit = 64_KiB, .frames = {.large = 64_KiB, .small = 64_KiB}}, store);
   Pins pins(*engine);
   const Result<void*> at = engine->allocate(4_KiB, Kind::other, &pins, "aten::ones");
   ASSERT_FALSE(at.ok());
@@ -103,7 +107,8 @@ TEST(TooSmall, ALimitBelowTheOverheadIsAnErrorNotAHang) {
 TEST(FullStore, IsReportedWithResidentDataIntact) {
   Rig rig({.store = {.capacity = 2 * kBlock}});
   std::vector<std::byte*> storages;
-  for (uint64_t i = 0; i < 5; ++i) storages.push_back(rig.filled(kBlock, i));  // three here, two below
+  for (uint64_t i = 0; i < 5; ++i)
+    storages.push_back(rig.filled(kBlock, i));  // three here, two below
   Pins pins(rig.engine());
   const Result<void*> more = rig.engine().allocate(kBlock, Kind::other, &pins, "aten::relu");
   ASSERT_FALSE(more.ok());
@@ -124,7 +129,9 @@ TEST(FullStore, TheEngineIsUsableAgainAfterAFree) {
     ASSERT_FALSE(rig.engine().allocate(kBlock, Kind::other, &pins, "a test").ok());
   }
   rig.free(storages[0]);
-  rig.free(storages[4]);  // memory and disk together now hold one block less than they could: room to trade places
+  rig.free(
+      storages
+          [4]);  // memory and disk together now hold one block less than they could: room to trade places
   std::byte* next = rig.filled(kBlock, 9);
   EXPECT_TRUE(rig.holds(next, kBlock, 9));
   for (uint64_t i = 1; i < 4; ++i) EXPECT_TRUE(rig.holds(storages[i], kBlock, i)) << i;

@@ -59,12 +59,16 @@ class StoreFaults : public testing::TestWithParam<Setting> {
       });
     }
     for (size_t i = 0; i < kStorages; ++i) attempt([&, i] { return look(rig, kept_[i]); });
-    for (size_t i = 0; i < kStorages; i += 2) attempt([&, i] { return change(rig, kept_[i], 200 + i); });
-    attempt([&] { return rig.engine().charge(200_KiB, nullptr, "a test"); }) ? rig.engine().discharge(200_KiB) : void();
+    for (size_t i = 0; i < kStorages; i += 2)
+      attempt([&, i] { return change(rig, kept_[i], 200 + i); });
+    attempt([&] { return rig.engine().charge(200_KiB, nullptr, "a test"); })
+        ? rig.engine().discharge(200_KiB)
+        : void();
     for (size_t i = kStorages; i-- > 0;) attempt([&, i] { return look(rig, kept_[i]); });
     for (size_t i = 0; i < kStorages; i += 3) attempt([&, i] { return touch(rig, kept_[i]); });
     for (size_t i = 0; i < kStorages; i += 2) drop(rig, kept_[i]);
-    for (size_t i = 1; i < kStorages; i += 2) attempt([&, i] { return change(rig, kept_[i], 300 + i); });
+    for (size_t i = 1; i < kStorages; i += 2)
+      attempt([&, i] { return change(rig, kept_[i], 300 + i); });
   }
 
   Result<void> look(Rig& rig, const Kept& kept) {
@@ -107,7 +111,8 @@ class StoreFaults : public testing::TestWithParam<Setting> {
       for (Bytes offset = 0; kept.at != nullptr && offset < kStorage; offset += kBlock) {
         const Bytes bytes = std::min(kBlock, kStorage - offset);
         if (!try_copy_out({found.data(), bytes}, kept.at + offset)) continue;
-        ASSERT_TRUE(continues_pattern(found.data(), bytes, kept.key, offset)) << "a resident block was lost";
+        ASSERT_TRUE(continues_pattern(found.data(), bytes, kept.key, offset))
+            << "a resident block was lost";
       }
     }
   }
@@ -163,7 +168,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"Write", Operation::write, Code::io, Eviction::when_needed},
                     Setting{"Read", Operation::read, Code::io, Eviction::when_needed},
                     Setting{"ReadEager", Operation::read, Code::io, Eviction::eagerly},
-                    Setting{"Allocate", Operation::allocate, Code::no_space, Eviction::when_needed}),
+                    Setting{"Allocate", Operation::allocate, Code::no_space,
+                            Eviction::when_needed}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

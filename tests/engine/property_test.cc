@@ -57,11 +57,15 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Setting{"Tiny", {.limit = 1_MiB, .frames = kTiny}, 50000},
         Setting{"TinyShuffled", {.limit = 1_MiB, .frames = kTiny, .store = kShuffled}, 20000},
-        Setting{"TinyEager", {.limit = 1_MiB, .frames = kTiny, .eviction = Eviction::eagerly}, 30000},
+        Setting{
+            "TinyEager", {.limit = 1_MiB, .frames = kTiny, .eviction = Eviction::eagerly}, 30000},
         Setting{"Odd", {.limit = 1_MiB + 12345, .frames = kTiny, .fixed_overhead = 4321}, 30000},
         Setting{"Mixed", {.limit = 4_MiB, .frames = kMixed}, 30000},
         Setting{"MixedShuffled", {.limit = 4_MiB, .frames = kMixed, .store = kShuffled}, 10000},
-        Setting{"MixedEager", {.limit = 4_MiB, .frames = kMixed, .eviction = Eviction::eagerly, .store = kShuffled}, 10000},
+        Setting{
+            "MixedEager",
+            {.limit = 4_MiB, .frames = kMixed, .eviction = Eviction::eagerly, .store = kShuffled},
+            10000},
         Setting{"OneFrameSize", {.limit = 4_MiB, .frames = kEqual}, 20000}),
     [](const auto& info) { return info.param.name; });
 
@@ -69,7 +73,8 @@ TEST(EnginePropertyOnDisk, NoByteIsLostAndTheLimitHolds) {
   Random random(92);
   BOTTOMLESS_TRACE_SEED(random);
   const TemporaryDirectory a, b;
-  Result<std::unique_ptr<DiskStore>> store = DiskStore::open({.directories = {a.path(), b.path()}, .limit = 256_MiB});
+  Result<std::unique_ptr<DiskStore>> store =
+      DiskStore::open({.directories = {a.path(), b.path()}, .limit = 256_MiB});
   ASSERT_TRUE(store.ok()) << store.error().message;
   const RigOptions options{.limit = 4_MiB, .frames = kMixed};
   const auto engine = make_engine(options, *store.value());

@@ -9,7 +9,9 @@
 namespace bottomless {
 namespace {
 
-uint64_t word(uint64_t key, size_t i) { return key * 0x9E3779B97F4A7C15ull ^ i * 0xD6E8FEB86659FD93ull; }
+uint64_t word(uint64_t key, size_t i) {
+  return key * 0x9E3779B97F4A7C15ull ^ i * 0xD6E8FEB86659FD93ull;
+}
 
 }  // namespace
 
@@ -32,7 +34,9 @@ bool continues_pattern(const std::byte* at, Bytes bytes, uint64_t key, Bytes fro
   return true;
 }
 
-bool has_pattern(const std::byte* at, Bytes bytes, uint64_t key) { return continues_pattern(at, bytes, key, 0); }
+bool has_pattern(const std::byte* at, Bytes bytes, uint64_t key) {
+  return continues_pattern(at, bytes, key, 0);
+}
 
 std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
   Result<std::unique_ptr<Heap>> heap =
@@ -40,9 +44,11 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
                     .frames = options.frames,
                     .poison = options.eviction == Eviction::eagerly ? Poison::on : Poison::off});
   EXPECT_TRUE(heap.ok()) << heap.error().message;
-  const EngineOptions engine{
-      .limit = options.limit, .fixed_overhead = options.fixed_overhead, .eviction = options.eviction};
-  return std::make_unique<Engine>(engine, std::move(heap).value(), store, std::make_unique<Recency>());
+  const EngineOptions engine{.limit = options.limit,
+                             .fixed_overhead = options.fixed_overhead,
+                             .eviction = options.eviction};
+  return std::make_unique<Engine>(engine, std::move(heap).value(), store,
+                                  std::make_unique<Recency>());
 }
 
 Rig::Rig(const RigOptions& options)
@@ -82,7 +88,8 @@ std::byte* Rig::filled(Bytes bytes, uint64_t key) {
   return at;
 }
 
-Result<void> Rig::try_pin(Pins& pins, const void* at, Bytes bytes, Access access, std::string_view who) {
+Result<void> Rig::try_pin(Pins& pins, const void* at, Bytes bytes, Access access,
+                          std::string_view who) {
   const Need need{.address = at, .bytes = bytes, .access = access};
   return engine_->pin(pins, {&need, 1}, who);
 }

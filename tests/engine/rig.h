@@ -15,7 +15,8 @@ namespace bottomless {
 
 struct RigOptions {
   Bytes limit = 2_MiB;
-  FrameSizes frames{.large = 512_KiB, .small = 64_KiB};  // three blocks of 512 KiB fit, a fourth does not
+  FrameSizes frames{.large = 512_KiB,
+                    .small = 64_KiB};  // three blocks of 512 KiB fit, a fourth does not
   Bytes fixed_overhead = 0;
   Eviction eviction = Eviction::when_needed;
   MemoryStoreOptions store{};
@@ -39,7 +40,8 @@ class Rig {
   // A storage whose content holds(at, bytes, key) recognises, and nobody pins.
   std::byte* filled(Bytes bytes, uint64_t key);
 
-  Result<void> try_pin(Pins& pins, const void* at, Bytes bytes, Access access, std::string_view who = "a test");
+  Result<void> try_pin(Pins& pins, const void* at, Bytes bytes, Access access,
+                       std::string_view who = "a test");
   void pin(Pins& pins, const void* at, Bytes bytes, Access access);
   // Pins for a moment, to fill or to look.
   void fill(std::byte* at, Bytes bytes, uint64_t key);

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <functional>
 #include <cstring>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -44,7 +44,8 @@ class EngineStress : public testing::TestWithParam<Setting> {
 
   void in_threads(const std::function<void(uint64_t, Random)>& body) {
     std::vector<std::thread> threads;
-    for (uint64_t t = 0; t < kThreads; ++t) threads.emplace_back([&, t] { body(t, random_.fork(t)); });
+    for (uint64_t t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] { body(t, random_.fork(t)); });
     for (std::thread& thread : threads) thread.join();
   }
 
@@ -71,14 +72,16 @@ TEST_P(EngineStress, SharedReadersAndOwnWritersSeeTheirOwnContent) {
       Own& mine = random.pick(own);
       const uint64_t other = random.below(kSharedCount);
       Pins pins(rig_.engine());
-      const std::vector<Need> needs{{shared_[other], kShared, Access::read}, {mine.at, mine.bytes, Access::write}};
+      const std::vector<Need> needs{{shared_[other], kShared, Access::read},
+                                    {mine.at, mine.bytes, Access::write}};
       const Result<void> pinned = rig_.engine().pin(pins, needs, "a test");
       ASSERT_TRUE(pinned.ok()) << pinned.error().message;
       ASSERT_TRUE(has_pattern(shared_[other], kShared, other));
       ASSERT_TRUE(has_pattern(mine.at, mine.bytes, mine.key));
       write_pattern(mine.at, mine.bytes, ++mine.key);
       if (random.one_in(3)) {
-        Result<void*> temporary = rig_.engine().allocate(random.between(1, 40_KiB), Kind::activation, &pins, "a test");
+        Result<void*> temporary =
+            rig_.engine().allocate(random.between(1, 40_KiB), Kind::activation, &pins, "a test");
         ASSERT_TRUE(temporary.ok()) << temporary.error().message;
         std::memset(temporary.value(), static_cast<int>(thread), 1);
         rig_.engine().free(temporary.value(), &pins);
@@ -133,13 +136,15 @@ TEST_P(EngineStress, TouchesFromAllThreadsLoseNoWrite) {
       const uint64_t page = random.below(mine.size());
       std::byte* at = board + thread * 512_KiB + page * 4_KiB + 64;
       uint64_t value = random.next();
-      while (!try_copy_in(at, std::as_bytes(std::span(&value, 1)))) ASSERT_TRUE(rig_.engine().touch(at, Access::write).value());
+      while (!try_copy_in(at, std::as_bytes(std::span(&value, 1))))
+        ASSERT_TRUE(rig_.engine().touch(at, Access::write).value());
       mine[page] = value;
     }
     for (uint64_t page = 0; page < mine.size(); ++page) {
       std::byte* at = board + thread * 512_KiB + page * 4_KiB + 64;
       uint64_t value = 0;
-      while (!try_copy_out(std::as_writable_bytes(std::span(&value, 1)), at)) ASSERT_TRUE(rig_.engine().touch(at, Access::read).value());
+      while (!try_copy_out(std::as_writable_bytes(std::span(&value, 1)), at))
+        ASSERT_TRUE(rig_.engine().touch(at, Access::read).value());
       if (mine[page] != 0) {
         ASSERT_EQ(value, mine[page]) << "a write was lost on page " << page;
       }

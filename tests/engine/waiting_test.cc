@@ -45,7 +45,8 @@ TEST(Waiting, AnOperationThatIsPinningGivesWayToOneThatAllocates) {
       Pins pins(rig.engine());
       rig.pin(pins, a, kBlock, Access::read);
       start.arrive_and_wait();
-      const Result<void*> output = rig.engine().allocate(2 * kBlock, Kind::other, &pins, "allocating");
+      const Result<void*> output =
+          rig.engine().allocate(2 * kBlock, Kind::other, &pins, "allocating");
       EXPECT_TRUE(output.ok()) << output.error().message;
       EXPECT_TRUE(has_pattern(a, kBlock, 1));
     });

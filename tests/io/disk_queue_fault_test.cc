@@ -45,14 +45,17 @@ class QueueFaults : public testing::TestWithParam<Setting> {
     Result<std::unique_ptr<Transfers>> real =
         GetParam().uring ? make_uring_transfers(DiskQueue::kDepth) : make_blocking_transfers();
     if (!real.ok()) return nullptr;
-    return DiskQueue::start("bl-test", std::make_unique<FaultyTransfers>(std::move(real).value(), faults)).value();
+    return DiskQueue::start("bl-test",
+                            std::make_unique<FaultyTransfers>(std::move(real).value(), faults))
+        .value();
   }
 
   // One transfer, one cut into three, and one of several small pieces.
   std::vector<std::vector<std::span<std::byte>>> cut(std::vector<AlignedBuffer>& buffers) {
     return {{buffers[0].span()},
             {buffers[1].span()},
-            {buffers[2].span().first(4_KiB), buffers[2].span().subspan(4_KiB, 8_KiB), buffers[2].span().subspan(12_KiB)}};
+            {buffers[2].span().first(4_KiB), buffers[2].span().subspan(4_KiB, 8_KiB),
+             buffers[2].span().subspan(12_KiB)}};
   }
   std::vector<AlignedBuffer> buffers() {
     std::vector<AlignedBuffer> made;
@@ -67,7 +70,8 @@ class QueueFaults : public testing::TestWithParam<Setting> {
     Completions completions;
     auto pieces = cut(memory);
     for (uint64_t i = 0; i < kRequests; ++i) {
-      queue.submit({direction, file_->fd(), i * kPlace, std::move(pieces[i]), "the test file", completions.expect()});
+      queue.submit({direction, file_->fd(), i * kPlace, std::move(pieces[i]), "the test file",
+                    completions.expect()});
     }
     completions.wait_for_all();
     EXPECT_TRUE(completions.each_completed_once());
@@ -77,9 +81,11 @@ class QueueFaults : public testing::TestWithParam<Setting> {
       failed_[i] = !outcome.ok();
       if (outcome.ok()) continue;
       ++failed;
-      EXPECT_EQ(outcome.error().code, GetParam().fault == Fault::no_space ? Code::no_space : Code::io);
+      EXPECT_EQ(outcome.error().code,
+                GetParam().fault == Fault::no_space ? Code::no_space : Code::io);
       const std::string& message = outcome.error().message;
-      EXPECT_NE(message.find(direction == Direction::read ? "read " : "write "), std::string::npos) << message;
+      EXPECT_NE(message.find(direction == Direction::read ? "read " : "write "), std::string::npos)
+          << message;
       EXPECT_NE(message.find("the test file"), std::string::npos) << message;
       const size_t at = message.find("offset ");
       if (at == std::string::npos) {
@@ -102,7 +108,8 @@ TEST_P(QueueFaults, AtEveryTransferUntilNoneFires) {
   for (uint64_t n = 0;; ++n) {
     SCOPED_TRACE("fault at transfer " + std::to_string(n));
     ASSERT_LT(n, 100u);
-    Faults faults{.fault = GetParam().fault, .at = n, .times = GetParam().fault == Fault::again ? 3u : 1u};
+    Faults faults{
+        .fault = GetParam().fault, .at = n, .times = GetParam().fault == Fault::again ? 3u : 1u};
     auto queue = this->queue(faults);
     if (queue == nullptr) GTEST_SKIP() << "no io_uring here";
 
@@ -112,7 +119,8 @@ TEST_P(QueueFaults, AtEveryTransferUntilNoneFires) {
     const bool fired_in_writes = faults.fired > 0;
     EXPECT_EQ(broken_writes, fired_in_writes && !can_be_resumed(GetParam().fault) ? 1u : 0u);
     for (uint64_t i = 0; i < kRequests; ++i) {
-      EXPECT_EQ(written[i].mismatch(1000 * n + i), written[i].size()) << "a write changed the memory";
+      EXPECT_EQ(written[i].mismatch(1000 * n + i), written[i].size())
+          << "a write changed the memory";
     }
     if (broken_writes > 0) {  // a second attempt finds the disk in order again
       EXPECT_EQ(run(*queue, Direction::write, written), 0u);
@@ -120,7 +128,8 @@ TEST_P(QueueFaults, AtEveryTransferUntilNoneFires) {
 
     std::vector<AlignedBuffer> read = buffers();
     const size_t broken_reads = run(*queue, Direction::read, read);
-    EXPECT_EQ(broken_reads, !fired_in_writes && faults.fired > 0 && !can_be_resumed(GetParam().fault) ? 1u : 0u);
+    EXPECT_EQ(broken_reads,
+              !fired_in_writes && faults.fired > 0 && !can_be_resumed(GetParam().fault) ? 1u : 0u);
     for (uint64_t i = 0; i < kRequests; ++i) {
       if (!failed_[i]) {
         EXPECT_EQ(read[i].mismatch(1000 * n + i), read[i].size()) << "request " << i;

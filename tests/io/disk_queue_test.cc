@@ -36,8 +36,10 @@ class Queue : public testing::Test {
     ASSERT_TRUE(file_->grow(64_MiB).ok());
     queue_ = start_queue(real_transfers());
   }
-  DiskRequest request(Direction direction, uint64_t offset, std::vector<std::span<std::byte>> pieces) {
-    return {direction, file_->fd(), offset, std::move(pieces), "the test file", completions_.expect()};
+  DiskRequest request(Direction direction, uint64_t offset,
+                      std::vector<std::span<std::byte>> pieces) {
+    return {direction,         file_->fd(),     offset,
+            std::move(pieces), "the test file", completions_.expect()};
   }
 
   TemporaryDirectory directory_;
@@ -57,12 +59,14 @@ TEST_F(Queue, PiecesFollowEachOtherInTheFile) {
 
   // Read with other cuts, so that only the order in the file can make it right.
   AlignedBuffer whole(first.size() + second.size() + third.size());
-  queue_->submit(request(Direction::read, 1_MiB, {whole.span().first(1_MiB), whole.span().subspan(1_MiB)}));
+  queue_->submit(
+      request(Direction::read, 1_MiB, {whole.span().first(1_MiB), whole.span().subspan(1_MiB)}));
   completions_.wait_for_all();
   ASSERT_TRUE(completions_.outcome(1).ok());
   EXPECT_TRUE(std::equal(first.span().begin(), first.span().end(), whole.data()));
   EXPECT_TRUE(std::equal(second.span().begin(), second.span().end(), whole.data() + first.size()));
-  EXPECT_TRUE(std::equal(third.span().begin(), third.span().end(), whole.data() + first.size() + second.size()));
+  EXPECT_TRUE(std::equal(third.span().begin(), third.span().end(),
+                         whole.data() + first.size() + second.size()));
 }
 
 TEST_F(Queue, ARequestDeeperThanTheQueueIsCutAndCompleted) {
@@ -105,7 +109,8 @@ TEST_F(Queue, ManyThreadsMaySubmit) {
     queue_->submit(request(Direction::read, i * 8_KiB, {buffers[i].span()}));
   }
   completions_.wait_for_all();
-  for (uint64_t i = 0; i < kThreads * kEach; ++i) EXPECT_EQ(buffers[i].mismatch(i), buffers[i].size()) << i;
+  for (uint64_t i = 0; i < kThreads * kEach; ++i)
+    EXPECT_EQ(buffers[i].mismatch(i), buffers[i].size()) << i;
 }
 
 TEST_F(Queue, TheDestructorCarriesOutWhatWasSubmitted) {
@@ -162,7 +167,8 @@ TEST_F(Queue, RandomRequestsReadBackWhatTheFileMustHold) {
         rest = rest.subspan(piece);
       }
       started.emplace_back(region, write);
-      queue_->submit(request(write ? Direction::write : Direction::read, region * kRegion, std::move(pieces)));
+      queue_->submit(
+          request(write ? Direction::write : Direction::read, region * kRegion, std::move(pieces)));
     }
     completions_.wait_for_all();
     for (size_t i = 0; i < started.size(); ++i) {
@@ -180,7 +186,9 @@ class LateBatch final : public Transfers {
   }
   void wait(std::vector<Moved>& results) override {
     std::unique_lock lock(mutex_);
-    const int needed = started_.empty() ? seen_ + 1 : 2;  // the submission rings once, the destructor a second time
+    const int needed = started_.empty()
+                           ? seen_ + 1
+                           : 2;  // the submission rings once, the destructor a second time
     changed_.wait(lock, [&] { return rings_ >= needed; });
     seen_ = rings_;
     results.insert(results.end(), started_.begin(), started_.end());

@@ -64,7 +64,8 @@ TEST(DiskStore, ExtentsAreRoundedAndDoNotOverlap) {
     EXPECT_EQ(extents.back().bytes, round_to_store(bytes));
     EXPECT_EQ(extents.back().offset % Store::kAlignment, 0u);
   }
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
   for (size_t i = 1; i < extents.size(); ++i) {
     EXPECT_GE(extents[i].offset, extents[i - 1].offset + extents[i - 1].bytes);
   }
@@ -104,7 +105,8 @@ TEST(DiskStore, RoundTripsManySizesInManyPieces) {
   };
   std::vector<Kept> kept;
   for (uint64_t key = 1; key <= 60; ++key) {
-    const Bytes bytes = round_to_store(random.one_in(6) ? random.between(1, 3_MiB) : random.between(1, 128_KiB));
+    const Bytes bytes =
+        round_to_store(random.one_in(6) ? random.between(1, 3_MiB) : random.between(1, 128_KiB));
     kept.push_back({allocated(*store, bytes), key, bytes});
     AlignedBuffer buffer(bytes);
     buffer.fill(key);
@@ -133,7 +135,8 @@ TEST(DiskStore, FreedRoomIsUsedAgainSoTheFileStaysCompact) {
       most = std::max(most, extents.back().offset + extents.back().bytes);
     }
     store->free(extents[static_cast<size_t>(round) % extents.size()]);
-    extents.erase(extents.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(round) % extents.size()));
+    extents.erase(extents.begin() +
+                  static_cast<ptrdiff_t>(static_cast<size_t>(round) % extents.size()));
   }
   EXPECT_EQ(most, 8_MiB);
 }
@@ -155,8 +158,10 @@ TEST(DiskStore, TheWholeLimitCanBeUsedAndNotAByteMore) {
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Code::no_space);
     EXPECT_NE(refused.error().message.find("70 MiB"), std::string::npos) << refused.error().message;
-    EXPECT_NE(refused.error().message.find("--disk-limit"), std::string::npos) << refused.error().message;
-    EXPECT_NE(refused.error().message.find(directory.path().string()), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("--disk-limit"), std::string::npos)
+        << refused.error().message;
+    EXPECT_NE(refused.error().message.find(directory.path().string()), std::string::npos)
+        << refused.error().message;
     store->free(extents.front());
     EXPECT_TRUE(store->allocate(extent_bytes).ok()) << "after a free there is room again";
   }
@@ -178,11 +183,13 @@ TEST(DiskStore, AFullDiskIsAnErrorOnlyWhenNothingFitsAnyMore) {
   BOTTOMLESS_SKIP_UNDER_SANITIZERS();
   const TemporaryDirectory directory;
   const std::string answer = in_child([&]() -> std::string {
-    if (std::string why = mount_privately("tmpfs", "size=6m", directory.path()); !why.empty()) return "skip: " + why;
+    if (std::string why = mount_privately("tmpfs", "size=6m", directory.path()); !why.empty())
+      return "skip: " + why;
     auto store = DiskStore::open({.directories = {directory.path()}, .limit = {}});
     if (!store.ok()) return store.error().message;
     for (int i = 0; i < 5; ++i) {  // a growth of 16 MiB ahead does not fit; one of just enough does
-      if (Result<Extent> extent = store.value()->allocate(1_MiB); !extent.ok()) return extent.error().message;
+      if (Result<Extent> extent = store.value()->allocate(1_MiB); !extent.ok())
+        return extent.error().message;
     }
     while (true) {
       Result<Extent> extent = store.value()->allocate(1_MiB);

@@ -25,7 +25,8 @@ TEST(ScratchFile, HasNoNameAndBelongsToTheOwnerOnly) {
   ASSERT_EQ(::fstat(file.value().fd(), &status), 0);
   EXPECT_EQ(status.st_nlink, 0u);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
-  EXPECT_NE(::fcntl(file.value().fd(), F_GETFD) & FD_CLOEXEC, 0) << "a child program must not inherit it";
+  EXPECT_NE(::fcntl(file.value().fd(), F_GETFD) & FD_CLOEXEC, 0)
+      << "a child program must not inherit it";
   EXPECT_EQ(file.value().directory(), directory.path());
 }
 
@@ -48,14 +49,16 @@ TEST(ScratchFile, GrowsAndKeepsItsContent) {
   EXPECT_EQ(back.mismatch(1), back.size());
   struct stat status {};
   ASSERT_EQ(::fstat(file.fd(), &status), 0);
-  EXPECT_GE(static_cast<Bytes>(status.st_blocks) * 512, 1_MiB) << "the room must be there, not only promised";
+  EXPECT_GE(static_cast<Bytes>(status.st_blocks) * 512, 1_MiB)
+      << "the room must be there, not only promised";
 }
 
 TEST(ScratchFile, AMissingDirectoryIsAnErrorThatNamesIt) {
   const Result<ScratchFile> file = ScratchFile::open("/nowhere/at/all");
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.error().code, Code::not_found);
-  EXPECT_NE(file.error().message.find("/nowhere/at/all"), std::string::npos) << file.error().message;
+  EXPECT_NE(file.error().message.find("/nowhere/at/all"), std::string::npos)
+      << file.error().message;
   EXPECT_NE(file.error().message.find("--disk"), std::string::npos) << file.error().message;
 }
 
@@ -88,7 +91,8 @@ TEST(ScratchFile, AFileSizeLimitIsAFullDiskAndTheFileStaysUsable) {
               if (grown.error().message.find(directory.path().string()) == std::string::npos) {
                 return grown.error().message;
               }
-              if (grown.error().message.find("2 MiB") == std::string::npos) return grown.error().message;
+              if (grown.error().message.find("2 MiB") == std::string::npos)
+                return grown.error().message;
               if (file.value().bytes() != 0) return "counts room that is not there";
               const Result<void> less = file.value().grow(1_MiB);
               return less.ok() ? "fine" : less.error().message;
@@ -99,7 +103,8 @@ TEST(ScratchFile, AFileSizeLimitIsAFullDiskAndTheFileStaysUsable) {
 TEST(ScratchFile, AFullFileSystemIsAnError) {
   const TemporaryDirectory directory;
   const std::string answer = in_child([&]() -> std::string {
-    if (std::string why = mount_privately("tmpfs", "size=1m", directory.path()); !why.empty()) return "skip: " + why;
+    if (std::string why = mount_privately("tmpfs", "size=1m", directory.path()); !why.empty())
+      return "skip: " + why;
     Result<ScratchFile> file = ScratchFile::open(directory.path());
     if (!file.ok()) return file.error().message;
     const Result<void> grown = file.value().grow(2_MiB);
@@ -116,10 +121,12 @@ TEST(ScratchFile, AFullFileSystemIsAnError) {
 TEST(ScratchFile, WithoutODirectItIsBufferedAndStillHasNoName) {
   const TemporaryDirectory directory;
   const std::string answer = in_child([&]() -> std::string {
-    if (std::string why = mount_privately("ramfs", "", directory.path()); !why.empty()) return "skip: " + why;
+    if (std::string why = mount_privately("ramfs", "", directory.path()); !why.empty())
+      return "skip: " + why;
     Result<ScratchFile> file = ScratchFile::open(directory.path());
     if (!file.ok()) return file.error().message;
-    if (file.value().caching() != Caching::buffered) return "skip: this kernel's ramfs has O_DIRECT";
+    if (file.value().caching() != Caching::buffered)
+      return "skip: this kernel's ramfs has O_DIRECT";
     if (directory.entries() != 0) return "a name was left behind";
     const Result<void> grown = file.value().grow(64_KiB);
     return grown.ok() ? "fine" : grown.error().message;

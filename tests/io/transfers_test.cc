@@ -39,15 +39,18 @@ class AnyTransfers : public testing::TestWithParam<Kind> {
     ASSERT_TRUE(file_->grow(8_MiB).ok());
   }
 
-  Transfer transfer(Direction direction, uint64_t offset, std::span<std::byte> memory, uint64_t tag) {
-    return {.direction = direction, .fd = file_->fd(), .offset = offset, .memory = memory, .tag = tag};
+  Transfer transfer(Direction direction, uint64_t offset, std::span<std::byte> memory,
+                    uint64_t tag) {
+    return {
+        .direction = direction, .fd = file_->fd(), .offset = offset, .memory = memory, .tag = tag};
   }
   // The results of `count` transfers, by tag.
   std::map<uint64_t, int64_t> results(size_t count) {
     std::map<uint64_t, int64_t> by_tag;
     std::vector<Moved> moved;
     while (moved.size() < count) transfers_->wait(moved);
-    for (const Moved& each : moved) EXPECT_TRUE(by_tag.emplace(each.tag, each.result).second) << each.tag;
+    for (const Moved& each : moved)
+      EXPECT_TRUE(by_tag.emplace(each.tag, each.result).second) << each.tag;
     return by_tag;
   }
 
@@ -124,7 +127,8 @@ TEST_P(AnyTransfers, ManyRoundsAtFullDepthLoseNothing) {
   for (unsigned i = 0; i < kDepth; ++i) buffers.emplace_back(4_KiB);
   for (uint64_t round = 0; round < 200; ++round) {
     for (uint64_t i = 0; i < kDepth; ++i) {
-      transfers_->start(transfer(Direction::write, i * 4_KiB, buffers[i].span(), round * kDepth + i));
+      transfers_->start(
+          transfer(Direction::write, i * 4_KiB, buffers[i].span(), round * kDepth + i));
     }
     const auto moved = results(kDepth);
     ASSERT_EQ(moved.size(), kDepth);
@@ -132,11 +136,11 @@ TEST_P(AnyTransfers, ManyRoundsAtFullDepthLoseNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Both, AnyTransfers,
-    testing::Values(Kind{"Uring", [] { return make_uring_transfers(kDepth); }},
-                    Kind{"Blocking", [] { return make_blocking_transfers(); }}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Both, AnyTransfers,
+                         testing::Values(Kind{"Uring", [] { return make_uring_transfers(kDepth); }},
+                                         Kind{"Blocking",
+                                              [] { return make_blocking_transfers(); }}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace bottomless

@@ -1,19 +1,21 @@
 // Page-aligned memory, as O_DIRECT wants it.
 #pragma once
+#include <bottomless/bytes.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <span>
 
-#include <bottomless/bytes.h>
-
 namespace bottomless {
 
 class AlignedBuffer {
  public:
   explicit AlignedBuffer(Bytes bytes)
-      : data_(static_cast<std::byte*>(std::aligned_alloc(4_KiB, (bytes + 4_KiB - 1) / 4_KiB * 4_KiB))), bytes_(bytes) {}
+      : data_(static_cast<std::byte*>(
+            std::aligned_alloc(4_KiB, (bytes + 4_KiB - 1) / 4_KiB * 4_KiB))),
+        bytes_(bytes) {}
 
   std::byte* data() { return data_.get(); }
   Bytes size() const { return bytes_; }
@@ -38,7 +40,9 @@ class AlignedBuffer {
   struct Free {
     void operator()(std::byte* data) const { std::free(data); }
   };
-  static uint64_t word(uint64_t key, size_t i) { return (key * 0x9E3779B97F4A7C15ull) ^ (i * 0xD6E8FEB86659FD93ull); }
+  static uint64_t word(uint64_t key, size_t i) {
+    return (key * 0x9E3779B97F4A7C15ull) ^ (i * 0xD6E8FEB86659FD93ull);
+  }
 
   std::unique_ptr<std::byte, Free> data_;
   Bytes bytes_;

@@ -1,14 +1,14 @@
 // Collects the outcomes of asynchronous requests and waits for them.
 // Thread-safety: all members from any thread. Lifetime: must outlive the requests.
 #pragma once
+#include <bottomless/result.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
-
-#include <bottomless/result.h>
 
 namespace bottomless {
 
@@ -37,7 +37,8 @@ class Completions {
     std::lock_guard lock(mutex_);
     const auto& calls = outcomes_.at(index);
     if (calls.size() != 1) {
-      return Error{Code::invalid_argument, "completed " + std::to_string(calls.size()) + " times instead of once"};
+      return Error{Code::invalid_argument,
+                   "completed " + std::to_string(calls.size()) + " times instead of once"};
     }
     return calls.front();
   }

@@ -14,13 +14,13 @@ namespace bottomless {
 
 enum class Fault {
   none,
-  io_error,         // EIO
-  no_space,         // ENOSPC
-  again,            // EAGAIN
-  interrupted,      // EINTR
-  short_transfer,   // half of it is moved, a multiple of 4 KiB where there is more than that
+  io_error,        // EIO
+  no_space,        // ENOSPC
+  again,           // EAGAIN
+  interrupted,     // EINTR
+  short_transfer,  // half of it is moved, a multiple of 4 KiB where there is more than that
   ragged_transfer,  // a number of bytes that is no multiple of 4 KiB is reported, and what lies below one was moved
-  nothing_moved,    // 0 bytes
+  nothing_moved,  // 0 bytes
 };
 
 struct Faults {
@@ -34,7 +34,8 @@ struct Faults {
 
 class FaultyTransfers final : public Transfers {
  public:
-  FaultyTransfers(std::unique_ptr<Transfers> real, Faults& faults) : real_(std::move(real)), faults_(faults) {}
+  FaultyTransfers(std::unique_ptr<Transfers> real, Faults& faults)
+      : real_(std::move(real)), faults_(faults) {}
 
   void start(const Transfer& transfer) override;
   void wait(std::vector<Moved>& results) override;
@@ -46,7 +47,8 @@ class FaultyTransfers final : public Transfers {
   const std::unique_ptr<Transfers> real_;
   Faults& faults_;
   std::vector<Moved> injected_;
-  std::unordered_map<uint64_t, int64_t> reported_;  // by tag, where it differs from what was really moved
+  std::unordered_map<uint64_t, int64_t>
+      reported_;  // by tag, where it differs from what was really moved
 };
 
 }  // namespace bottomless

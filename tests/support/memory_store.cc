@@ -25,7 +25,8 @@ MemoryStore::~MemoryStore() {
 
 // With the lock held.
 std::optional<Error> MemoryStore::failure_for(Operation operation) {
-  if (!fail_ || (fail_->operation != Operation::any && fail_->operation != operation)) return std::nullopt;
+  if (!fail_ || (fail_->operation != Operation::any && fail_->operation != operation))
+    return std::nullopt;
   const uint64_t index = operations_++;
   if (index != fail_->n && !(fail_->from_then_on && index > fail_->n)) return std::nullopt;
   failures_.fetch_add(1);
@@ -37,8 +38,8 @@ Result<Extent> MemoryStore::allocate(Bytes bytes) {
   if (auto failure = failure_for(Operation::allocate)) return std::move(*failure);
   const Bytes rounded = round_to_store(bytes);
   if (capacity_ && in_use_ + rounded > *capacity_) {
-    return Error{Code::no_space, "store " + format_bytes(rounded) + ": " + format_bytes(in_use_) + " in use of " +
-                                     format_bytes(*capacity_)};
+    return Error{Code::no_space, "store " + format_bytes(rounded) + ": " + format_bytes(in_use_) +
+                                     " in use of " + format_bytes(*capacity_)};
   }
   in_use_ += rounded;
   const Extent extent{.disk = 0, .offset = next_offset_, .bytes = rounded};
@@ -55,7 +56,8 @@ void MemoryStore::free(const Extent& extent) {
     ADD_FAILURE() << "an extent was freed that does not exist: offset " << extent.offset;
     return;
   }
-  if (place->second.transfers > 0) ADD_FAILURE() << "an extent was freed under a transfer: offset " << extent.offset;
+  if (place->second.transfers > 0)
+    ADD_FAILURE() << "an extent was freed under a transfer: offset " << extent.offset;
   in_use_ -= extent.bytes;
   places_.erase(place);
 }
@@ -75,13 +77,16 @@ void MemoryStore::submit(Operation operation, const Extent& extent, Pieces piece
   std::lock_guard lock(mutex_);
   const auto place = places_.find(extent.offset);
   if (place == places_.end() || total > extent.bytes) {
-    ADD_FAILURE() << "a transfer outside an extent: " << total << " bytes at offset " << extent.offset;
+    ADD_FAILURE() << "a transfer outside an extent: " << total << " bytes at offset "
+                  << extent.offset;
     return;
   }
   // Two at once on one extent, one of them a write: the outcome would depend on chance.
-  if (place->second.transfers > 0) ADD_FAILURE() << "a second transfer on one extent: offset " << extent.offset;
+  if (place->second.transfers > 0)
+    ADD_FAILURE() << "a second transfer on one extent: offset " << extent.offset;
   ++place->second.transfers;
-  pending_.push_back({operation, extent, std::move(pieces), std::move(done), failure_for(operation)});
+  pending_.push_back(
+      {operation, extent, std::move(pieces), std::move(done), failure_for(operation)});
   changed_.notify_all();
 }
 

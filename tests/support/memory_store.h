@@ -76,7 +76,8 @@ class MemoryStore final : public Store {
   };
 
   std::optional<Error> failure_for(Operation operation);
-  void submit(Operation operation, const Extent& extent, Pieces pieces, std::function<void(Result<void>)> done);
+  void submit(Operation operation, const Extent& extent, Pieces pieces,
+              std::function<void(Result<void>)> done);
   void carry_out(Request& request);
   void run();
 

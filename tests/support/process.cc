@@ -21,7 +21,8 @@ bool copy(bool into_remote, void* local, void* remote, size_t bytes) {
   const iovec there{remote, bytes};
   const ssize_t moved = into_remote ? ::process_vm_writev(::getpid(), &here, 1, &there, 1, 0)
                                     : ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
-  BOTTOMLESS_CHECK(moved >= 0 || errno == EFAULT, "this kernel forbids process_vm_readv on oneself");
+  BOTTOMLESS_CHECK(moved >= 0 || errno == EFAULT,
+                   "this kernel forbids process_vm_readv on oneself");
   return moved == static_cast<ssize_t>(bytes);
 }
 
@@ -82,7 +83,8 @@ std::string in_child(const std::function<std::string()>& body) {
   ::close(ends[1]);
   std::string answer;
   char part[512];
-  for (ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) answer.append(part, static_cast<size_t>(got));
+  for (ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;)
+    answer.append(part, static_cast<size_t>(got));
   ::close(ends[0]);
   int status = 0;
   BOTTOMLESS_CHECK(::waitpid(child, &status, 0) == child, "the child was lost");
@@ -91,8 +93,10 @@ std::string in_child(const std::function<std::string()>& body) {
   return answer;
 }
 
-std::string mount_privately(const std::string& type, const std::string& options, const std::string& directory) {
-  if (::unshare(CLONE_NEWNS) != 0) return std::string("no mount namespace of its own: ") + std::strerror(errno);
+std::string mount_privately(const std::string& type, const std::string& options,
+                            const std::string& directory) {
+  if (::unshare(CLONE_NEWNS) != 0)
+    return std::string("no mount namespace of its own: ") + std::strerror(errno);
   ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
   if (::mount("none", directory.c_str(), type.c_str(), 0, options.c_str()) != 0) {
     return "no " + type + " could be mounted: " + std::strerror(errno);

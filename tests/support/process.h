@@ -1,13 +1,13 @@
 // What the kernel says about this process, and ways to ask it without dying: probes of an address, a child process.
 // Thread-safety: free functions without state, except in_child(), which forks: call it while no other thread runs.
 #pragma once
+#include <bottomless/bytes.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
-
-#include <bottomless/bytes.h>
 
 namespace bottomless {
 
@@ -30,6 +30,7 @@ std::string in_child(const std::function<std::string()>& body);
 
 // For in_child(): this child's own view of the mounts, with a new file system at `directory`. An empty string, or why
 // it could not be done (no right to mount).
-std::string mount_privately(const std::string& type, const std::string& options, const std::string& directory);
+std::string mount_privately(const std::string& type, const std::string& options,
+                            const std::string& directory);
 
 }  // namespace bottomless

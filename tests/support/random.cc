@@ -17,6 +17,7 @@ Random::Random(uint64_t default_seed) : seed_(chosen_seed(default_seed)), engine
   std::fprintf(stderr, "BOTTOMLESS_SEED=%llu\n", static_cast<unsigned long long>(seed_));
 }
 
-Random::Random(uint64_t seed, uint64_t stream) : seed_(seed), engine_(seed ^ (stream + 1) * 0x9E3779B97F4A7C15ull) {}
+Random::Random(uint64_t seed, uint64_t stream)
+    : seed_(seed), engine_(seed ^ (stream + 1) * 0x9E3779B97F4A7C15ull) {}
 
 }  // namespace bottomless

@@ -20,6 +20,7 @@ inline constexpr bool kSanitizer = kAddressSanitizer || kThreadSanitizer;
 
 }  // namespace bottomless
 
-#define BOTTOMLESS_SKIP_UNDER_SANITIZERS() \
-  if constexpr (::bottomless::kSanitizer)  \
-  GTEST_SKIP() << "the sanitizer's own memory counts against the limits that this test asks the kernel to judge"
+#define BOTTOMLESS_SKIP_UNDER_SANITIZERS()                                                        \
+  if constexpr (::bottomless::kSanitizer)                                                         \
+  GTEST_SKIP() << "the sanitizer's own memory counts against the limits that this test asks the " \
+                  "kernel to judge"

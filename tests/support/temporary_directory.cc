@@ -23,8 +23,8 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 size_t TemporaryDirectory::entries() const {
-  return static_cast<size_t>(
-      std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_),
+                                           std::filesystem::directory_iterator()));
 }
 
 }  // namespace bottomless
