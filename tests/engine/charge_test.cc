@@ -60,6 +60,17 @@ TEST(Charge, WhatIsDischargedCanBePinnedAgain) {
   EXPECT_TRUE(has_pattern(at, 3 * kBlock, 1));
 }
 
+TEST(Charge, WhatIsDischargedComesBackToTheLastByteWhenItIsNeeded) {
+  Rig rig({.limit = 2_MiB, .frames = {.large = 64_KiB, .small = 64_KiB}});
+  std::byte* at = rig.allocate(4_MiB);
+  const Bytes all = 2_MiB - rig.stats().overhead_bytes;
+  ASSERT_TRUE(charge(rig, 100_KiB).ok());
+  rig.engine().discharge(100_KiB);
+  Pins pins(rig.engine());
+  const Result<void> pinned = rig.try_pin(pins, at, all, Access::write);
+  EXPECT_TRUE(pinned.ok()) << pinned.error().message;
+}
+
 TEST(Charge, ARefusedChargeLeavesEverythingAsItWas) {
   Rig rig;
   std::byte* at = rig.filled(3 * kBlock, 1);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/rig.h"
+#include "support/process.h"
 
 namespace bottomless {
 namespace {
@@ -60,6 +61,23 @@ TEST(Waiting, AnOperationThatIsPinningGivesWayToOneThatAllocates) {
     allocating.join();
     pinning.join();
   }
+}
+
+TEST(Waiting, AnOperationThatWaitsWithHalfOfItsPinsGivesThemBackForOneThatAllocates) {
+  Rig rig;
+  std::byte* a = rig.filled(kBlock, 1);
+  std::byte* b = rig.filled(3 * kBlock, 2);
+  rig.push_out(b);
+  Pins pins(rig.engine());
+  rig.pin(pins, a, kBlock, Access::read);
+  std::thread pinning([&] { EXPECT_TRUE(rig.holds(b, 3 * kBlock, 2)); });
+  while (!is_readable(b) || !is_readable(b + kBlock)) std::this_thread::yield();
+  for (int i = 0; i < 20000; ++i) std::this_thread::yield();  // every chance to wait for the third
+  const Result<void*> output = rig.engine().allocate(kBlock, Kind::other, &pins, "allocating");
+  EXPECT_TRUE(output.ok()) << output.error().message;
+  EXPECT_TRUE(has_pattern(a, kBlock, 1));
+  pins.release();
+  pinning.join();
 }
 
 // What an operation pinned earlier it cannot give back. Two of these in each other's way: at least one must hear of it,
