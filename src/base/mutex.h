@@ -12,6 +12,7 @@
 #endif
 #define BOTTOMLESS_GUARDED_BY(mutex) BOTTOMLESS_ANNOTATE(guarded_by(mutex))
 #define BOTTOMLESS_REQUIRES(...) BOTTOMLESS_ANNOTATE(requires_capability(__VA_ARGS__))
+#define BOTTOMLESS_NOT_ANALYSED BOTTOMLESS_ANNOTATE(no_thread_safety_analysis)
 #define BOTTOMLESS_EXCLUDES(...) BOTTOMLESS_ANNOTATE(locks_excluded(__VA_ARGS__))
 
 namespace bottomless {

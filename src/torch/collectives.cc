@@ -43,7 +43,9 @@ void release_when_done(const c10::intrusive_ptr<c10d::Work>& work, std::shared_p
   try {
     future = work->getFuture();
   } catch (const c10::Error&) {
-    work->wait();  // a backend without futures: slower, and as safe
+    // A send or a receive of Gloo, which says when it is done to nobody but who waits for it, and
+    // may be waiting for what comes after it. Its tensors may leave, and come back when it touches
+    // them.
     return;
   }
   future->addCallback([pins = std::move(pins)](c10::ivalue::Future&) mutable { pins.reset(); });

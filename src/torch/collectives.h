@@ -1,6 +1,6 @@
 // Collectives of torch.distributed return before they are done: other threads still read and
-// write their tensors, partly through system calls, which do not fault but fail. Their pins are
-// kept until the work has completed.
+// write their tensors. Their pins are kept until the work has completed, so that nothing leaves
+// that is about to come back.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 

@@ -27,11 +27,13 @@ struct Request {
 constexpr uint32_t kServed = 1;
 constexpr uint32_t kNotOurs = 2;
 
-// What the signal handler needs; set once before it is installed.
+// What the signal handler needs; `owns` and `requests` are set once before it is installed.
 struct HandlerState {
   FaultHandler::Owns owns;
   int requests;
-  struct sigaction before;
+  // Who gets what is not ours. Never changed in place, because a handler may be reading it, and
+  // never freed: programs install a handful in their life.
+  std::atomic<const struct sigaction*> next;
 };
 HandlerState g_handler;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a handler
                          // has no other argument
@@ -50,14 +52,18 @@ bool was_write(void* context) {
 }
 
 void pass_on(int signal, siginfo_t* info, void* context) {
-  const struct sigaction& before = g_handler.before;
-  if ((before.sa_flags & SA_SIGINFO) != 0) {
-    before.sa_sigaction(signal, info, context);
-  } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
-    ::sigaction(signal, &before,
-                nullptr);  // the access is repeated and ends the process as it would have
+  const struct sigaction& next = *g_handler.next.load(std::memory_order_acquire);
+  const bool sent = info->si_code <= 0;  // by kill() or raise(), and not by an access
+  if (next.sa_handler == SIG_IGN && sent) return;
+  if (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN) {
+    struct sigaction fatal {};
+    fatal.sa_handler = SIG_DFL;
+    ::sigaction(signal, &fatal, nullptr);
+    if (sent) raise(signal);  // an access repeats itself, and ends the process as it would have
+  } else if ((next.sa_flags & SA_SIGINFO) != 0) {
+    next.sa_sigaction(signal, info, context);
   } else {
-    before.sa_handler(signal);
+    next.sa_handler(signal);
   }
 }
 
@@ -98,9 +104,34 @@ Result<void> FaultHandler::start(Owns owns, Serve serve) {
   action.sa_sigaction = &handle;
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  if (sigaction(SIGSEGV, &action, &g_handler.before) != 0)
+  auto* before = new struct sigaction;  // NOLINT: never freed, see HandlerState
+  if (::sigaction(SIGSEGV, nullptr, before) != 0)
+    return errno_error(errno, "ask for the handler of SIGSEGV");
+  g_handler.next.store(before, std::memory_order_release);
+  if (::sigaction(SIGSEGV, &action, nullptr) != 0)
     return errno_error(errno, "install the fault handler");
   return {};
+}
+
+int FaultHandler::sigaction_of_others(int signal, const struct sigaction* action,
+                                      struct sigaction* before) noexcept {
+  const struct sigaction* now = g_handler.next.load(std::memory_order_acquire);
+  if (signal != SIGSEGV || now == nullptr) return ::sigaction(signal, action, before);
+  if (action != nullptr) {
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): never freed, see HandlerState
+    now = g_handler.next.exchange(new struct sigaction(*action), std::memory_order_acq_rel);
+  }
+  if (before != nullptr) *before = *now;
+  return 0;
+}
+
+sighandler_t FaultHandler::signal_of_others(int signal, sighandler_t handler) noexcept {
+  if (signal != SIGSEGV) return ::signal(signal, handler);
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  struct sigaction before {};
+  return sigaction_of_others(signal, &action, &before) == 0 ? before.sa_handler : SIG_ERR;
 }
 
 void FaultHandler::run() {

@@ -2,11 +2,12 @@
 // compiled kernel, a raw pointer, another thread. An access to an absent block, or a write to a
 // clean one, raises SIGSEGV; the handler hands it to a service thread, which may take locks and
 // wait for a disk, and goes on when the block is there. Faults elsewhere go to whoever handled
-// SIGSEGV before.
+// SIGSEGV before, or asked to since.
 // Thread-safety: start() once.
 // Lifetime: must live as long as the process.
 #pragma once
 #include <bottomless/result.h>
+#include <signal.h>
 
 #include <functional>
 
@@ -24,6 +25,12 @@ class FaultHandler {
   using Serve = std::function<Result<bool>(const void* address, Access access)>;
 
   Result<void> start(Owns owns, Serve serve);
+
+  // In the place of libc's own, see system_calls.h: whoever installs a handler for SIGSEGV after us
+  // gets the faults that are not ours instead of all of them.
+  static int sigaction_of_others(int signal, const struct sigaction* action,
+                                 struct sigaction* before) noexcept;
+  static sighandler_t signal_of_others(int signal, sighandler_t handler) noexcept;
 
  private:
   void run();

@@ -9,6 +9,7 @@
 #include "torch/errors.h"
 #include "torch/list_operators.h"
 #include "torch/process.h"
+#include "torch/system_calls.h"
 #include "torch/tiles.h"
 
 namespace bottomless {
@@ -31,6 +32,7 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     op.redispatchBoxed(below(keys), stack);
     return;
   }
+  notice_new_libraries();
   const OperatorInfo& info = OperatorInfo::of(op);
   switch (info.handling) {
     case Handling::passed_by: {

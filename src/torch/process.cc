@@ -9,6 +9,7 @@
 
 #include "torch/allocator.h"
 #include "torch/interceptor.h"
+#include "torch/system_calls.h"
 
 namespace bottomless {
 
@@ -67,6 +68,7 @@ Result<void> Process::install() {
     process.forked_child_.store(true, std::memory_order_relaxed);
     process.current_.store(nullptr, std::memory_order_relaxed);
   });
+  cover_system_calls();
   installed_ = true;
   return {};
 }

@@ -182,24 +182,20 @@ def check_same(task, memory, disk, tmp_path, env=None):
         assert ours.keys() == theirs.keys() and ours.get("objects") == theirs.get("objects")
 
 
-KNOWN_PROBLEM = pytest.mark.skip(reason="known problem: Gloo reports a reset connection under a tight limit")
-
-
 @pytest.mark.parametrize(
     "task, memory",
     [
         ("ddp", "20MiB"),  # the whole gradient is one bucket
         ("ddp_small_buckets", "14MiB"),
         ("ddp_gradients_as_views", "14MiB"),
-        pytest.param("fsdp", "12MiB", marks=KNOWN_PROBLEM),
-        pytest.param("zero_redundancy", "14MiB", marks=KNOWN_PROBLEM),
+        ("fsdp", "12MiB"),
+        ("zero_redundancy", "14MiB"),
     ],
 )
 def test_training_on_two_ranks(task, memory, disk, tmp_path):
     check_same(task, memory, disk, tmp_path)
 
 
-@KNOWN_PROBLEM
 @pytest.mark.parametrize("task", ["collectives_in_flight", "collectives_over_what_is_away", "functional_collectives"])
 def test_collectives(task, disk, tmp_path):
     check_same(task, "10MiB", disk, tmp_path)

@@ -272,7 +272,6 @@ def test_training(work, disk, eviction):
     same_under_limit(disk, work, "9MiB")
 
 
-@pytest.mark.skip(reason="known problem: a system call on absent memory fails with EFAULT")
 @pytest.mark.parametrize("elements", [1 << 18, 3 << 20], ids=["small", "larger_than_the_limit"])
 @pytest.mark.parametrize("mmap", [False, True], ids=["read", "mmap"])
 def test_saved_to_a_file_and_loaded(mmap, elements, disk, tmp_path, eviction):

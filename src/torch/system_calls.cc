@@ -1,0 +1,327 @@
+#include "torch/system_calls.h"
+
+#include <dlfcn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/imports.h"
+#include "torch/fault_handler.h"
+#include "torch/interceptor.h"
+#include "torch/process.h"
+
+namespace bottomless {
+namespace {
+
+Session* owner_of(const void* address) {
+  notice_new_libraries();
+  Process& process = Process::get();
+  return process.active() ? process.owner_of(address) : nullptr;
+}
+
+Session* owner_of(std::span<const iovec> buffers) {
+  for (const iovec& buffer : buffers) {
+    if (Session* session = owner_of(buffer.iov_base)) return session;
+  }
+  return nullptr;
+}
+
+// Keeps buffers in memory while the kernel works on them.
+class Held {
+ public:
+  // False, with errno set, when they cannot be brought in.
+  bool hold(Session& session, std::span<const iovec> buffers, Access access) {
+    if (Process::get().in_forked_child()) return true;
+    std::vector<Need> needs;
+    for (const iovec& buffer : buffers) needs.push_back({buffer.iov_base, buffer.iov_len, access});
+    OperatorScope* scope = OperatorScope::current();
+    Pins* pins = scope != nullptr ? scope->pins_of(session) : nullptr;
+    if (pins == nullptr) pins = &own_.emplace(session.engine());
+    Result<void> pinned = session.engine().pin(*pins, needs, "a system call");
+    if (pinned.ok()) return true;
+    std::fprintf(stderr, "bottomless: %s\n", pinned.error().message.c_str());
+    errno = pinned.error().code == Code::no_memory ? ENOMEM : EIO;
+    return false;
+  }
+
+ private:
+  std::optional<Pins> own_;
+};
+
+// How much one call may pin: little, so that a call that waits for a peer keeps nobody from working.
+Bytes share_of(const Session& session) { return std::max<Bytes>(session.memory() / 16, 64_KiB); }
+
+enum class Rest {
+  leave,    // a short result is the answer: a read from a pipe or a socket
+  proceed,  // the caller expects all of it: files, and writes
+};
+
+// Runs a call over `buffers` piece by piece. `call` gets the next piece and how much is done already.
+template <class Call>
+ssize_t transfer(Session& session, std::span<const iovec> buffers, Access access, Rest rest,
+                 Bytes most, Call call) {
+  Bytes done = 0;
+  for (;;) {
+    std::vector<iovec> piece;
+    Bytes skip = done;
+    Bytes room = most;
+    for (const iovec& buffer : buffers) {
+      const Bytes passed = std::min<Bytes>(skip, buffer.iov_len);
+      skip -= passed;
+      const Bytes bytes = std::min<Bytes>(room, buffer.iov_len - passed);
+      room -= bytes;
+      if (bytes > 0) piece.push_back({static_cast<std::byte*>(buffer.iov_base) + passed, bytes});
+    }
+    Held held;
+    if (!held.hold(session, piece, access)) return done > 0 ? static_cast<ssize_t>(done) : -1;
+    const ssize_t moved = call(std::span(piece), done);
+    if (moved < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;
+    done += static_cast<Bytes>(moved);
+    const Bytes wanted = most - room;
+    if (static_cast<Bytes>(moved) < wanted || wanted < most || rest == Rest::leave)
+      return static_cast<ssize_t>(done);
+  }
+}
+
+bool is_file(int fd) {
+  struct stat status {};
+  return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+// A message must go in one piece.
+Bytes most_for_socket(int fd, const Session& session) {
+  int type = SOCK_STREAM;
+  socklen_t bytes = sizeof type;
+  getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes);
+  return type == SOCK_STREAM ? share_of(session) : SSIZE_MAX;
+}
+
+template <class Call>
+ssize_t read_into(int fd, std::span<const iovec> buffers, Session& session, Call call) {
+  const Rest rest = is_file(fd) ? Rest::proceed : Rest::leave;
+  return transfer(session, buffers, Access::write, rest, share_of(session), call);
+}
+
+template <class Call>
+ssize_t write_from(std::span<const iovec> buffers, Session& session, Call call) {
+  return transfer(session, buffers, Access::read, Rest::proceed, share_of(session), call);
+}
+
+int count_of(std::span<iovec> piece) { return static_cast<int>(piece.size()); }
+off64_t past(off64_t offset, Bytes done) { return offset + static_cast<off64_t>(done); }
+iovec one(const void* buffer, size_t bytes) { return {const_cast<void*>(buffer), bytes}; }
+
+ssize_t our_readv(int fd, const iovec* list, int count) {
+  const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::readv(fd, list, count);
+  return read_into(fd, buffers, *session, [&](std::span<iovec> piece, Bytes) {
+    return ::readv(fd, piece.data(), count_of(piece));
+  });
+}
+
+ssize_t our_read(int fd, void* buffer, size_t bytes) {
+  if (owner_of(buffer) == nullptr) return ::read(fd, buffer, bytes);
+  const iovec list = one(buffer, bytes);
+  return our_readv(fd, &list, 1);
+}
+
+ssize_t our_preadv(int fd, const iovec* list, int count, off64_t offset) {
+  const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::preadv64(fd, list, count, offset);
+  return read_into(fd, buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+    return ::preadv64(fd, piece.data(), count_of(piece), past(offset, done));
+  });
+}
+
+ssize_t our_pread(int fd, void* buffer, size_t bytes, off64_t offset) {
+  if (owner_of(buffer) == nullptr) return ::pread64(fd, buffer, bytes, offset);
+  const iovec list = one(buffer, bytes);
+  return our_preadv(fd, &list, 1, offset);
+}
+
+ssize_t our_writev(int fd, const iovec* list, int count) {
+  const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::writev(fd, list, count);
+  return write_from(buffers, *session, [&](std::span<iovec> piece, Bytes) {
+    return ::writev(fd, piece.data(), count_of(piece));
+  });
+}
+
+ssize_t our_write(int fd, const void* buffer, size_t bytes) {
+  if (owner_of(buffer) == nullptr) return ::write(fd, buffer, bytes);
+  const iovec list = one(buffer, bytes);
+  return our_writev(fd, &list, 1);
+}
+
+ssize_t our_pwritev(int fd, const iovec* list, int count, off64_t offset) {
+  const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::pwritev64(fd, list, count, offset);
+  return write_from(buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+    return ::pwritev64(fd, piece.data(), count_of(piece), past(offset, done));
+  });
+}
+
+ssize_t our_pwrite(int fd, const void* buffer, size_t bytes, off64_t offset) {
+  if (owner_of(buffer) == nullptr) return ::pwrite64(fd, buffer, bytes, offset);
+  const iovec list = one(buffer, bytes);
+  return our_pwritev(fd, &list, 1, offset);
+}
+
+ssize_t our_recvmsg(int fd, msghdr* message, int flags) {
+  const std::span buffers(message->msg_iov, message->msg_iovlen);
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::recvmsg(fd, message, flags);
+  const Rest rest = (flags & MSG_WAITALL) != 0 ? Rest::proceed : Rest::leave;
+  const auto call = [&](std::span<iovec> piece, Bytes) {
+    msghdr part = *message;
+    part.msg_iov = piece.data();
+    part.msg_iovlen = piece.size();
+    const ssize_t got = ::recvmsg(fd, &part, flags);
+    message->msg_namelen = part.msg_namelen;
+    message->msg_controllen = part.msg_controllen;
+    message->msg_flags = part.msg_flags;
+    return got;
+  };
+  return transfer(*session, buffers, Access::write, rest, most_for_socket(fd, *session), call);
+}
+
+ssize_t our_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* from,
+                     socklen_t* from_bytes) {
+  if (owner_of(buffer) == nullptr) return ::recvfrom(fd, buffer, bytes, flags, from, from_bytes);
+  iovec list = one(buffer, bytes);
+  msghdr message{};
+  message.msg_name = from;
+  message.msg_namelen = from_bytes != nullptr ? *from_bytes : 0;
+  message.msg_iov = &list;
+  message.msg_iovlen = 1;
+  const ssize_t got = our_recvmsg(fd, &message, flags);
+  if (from_bytes != nullptr) *from_bytes = message.msg_namelen;
+  return got;
+}
+
+ssize_t our_recv(int fd, void* buffer, size_t bytes, int flags) {
+  return our_recvfrom(fd, buffer, bytes, flags, nullptr, nullptr);
+}
+
+ssize_t our_sendmsg(int fd, const msghdr* message, int flags) {
+  const std::span buffers(message->msg_iov, message->msg_iovlen);
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::sendmsg(fd, message, flags);
+  const auto call = [&](std::span<iovec> piece, Bytes done) {
+    msghdr part = *message;
+    part.msg_iov = piece.data();
+    part.msg_iovlen = piece.size();
+    if (done > 0) part.msg_controllen = 0;  // went with the first piece
+    return ::sendmsg(fd, &part, flags);
+  };
+  return transfer(*session, buffers, Access::read, Rest::proceed, most_for_socket(fd, *session),
+                  call);
+}
+
+ssize_t our_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* to,
+                   socklen_t to_bytes) {
+  if (owner_of(buffer) == nullptr) return ::sendto(fd, buffer, bytes, flags, to, to_bytes);
+  iovec list = one(buffer, bytes);
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr*>(to);
+  message.msg_namelen = to_bytes;
+  message.msg_iov = &list;
+  message.msg_iovlen = 1;
+  return our_sendmsg(fd, &message, flags);
+}
+
+ssize_t our_send(int fd, const void* buffer, size_t bytes, int flags) {
+  return our_sendto(fd, buffer, bytes, flags, nullptr, 0);
+}
+
+// Streams: libc calls the kernel from inside, where no import can be redirected.
+size_t our_fread(void* buffer, size_t size, size_t count, FILE* file) {
+  Session* session = size == 0 ? nullptr : owner_of(buffer);
+  if (session == nullptr) return ::fread(buffer, size, count, file);
+  const iovec whole = one(buffer, size * count);
+  const ssize_t got =
+      transfer(*session, {&whole, 1}, Access::write, Rest::proceed, share_of(*session),
+               [&](std::span<iovec> piece, Bytes) {
+                 return static_cast<ssize_t>(
+                     ::fread(piece[0].iov_base, 1, piece[0].iov_len, file));
+               });
+  return got < 0 ? 0 : static_cast<size_t>(got) / size;
+}
+
+size_t our_fwrite(const void* buffer, size_t size, size_t count, FILE* file) {
+  Session* session = size == 0 ? nullptr : owner_of(buffer);
+  if (session == nullptr) return ::fwrite(buffer, size, count, file);
+  const iovec whole = one(buffer, size * count);
+  const ssize_t put =
+      transfer(*session, {&whole, 1}, Access::read, Rest::proceed, share_of(*session),
+               [&](std::span<iovec> piece, Bytes) {
+                 return static_cast<ssize_t>(
+                     ::fwrite(piece[0].iov_base, 1, piece[0].iov_len, file));
+               });
+  return put < 0 ? 0 : static_cast<size_t>(put) / size;
+}
+
+// How many calls look for new libraries after one began to be loaded: it is not there yet when we
+// hear of it, and this must not go on for ever.
+constexpr int kLooks = 4096;
+
+// A tail call, so that the loader still sees who asked: it searches that library's own folders.
+void* our_dlopen(const char* file, int mode) {
+  detail::new_libraries.store(kLooks, std::memory_order_relaxed);
+  return ::dlopen(file, mode);
+}
+
+Imports& imports() {
+  const auto at = [](auto* function) { return reinterpret_cast<const void*>(function); };
+  static Imports* const instance = new Imports({  // NOLINT: imports refer to it until the very end
+      {"read", at(&our_read)},
+      {"readv", at(&our_readv)},
+      {"pread", at(&our_pread)},
+      {"pread64", at(&our_pread)},
+      {"preadv", at(&our_preadv)},
+      {"preadv64", at(&our_preadv)},
+      {"write", at(&our_write)},
+      {"writev", at(&our_writev)},
+      {"pwrite", at(&our_pwrite)},
+      {"pwrite64", at(&our_pwrite)},
+      {"pwritev", at(&our_pwritev)},
+      {"pwritev64", at(&our_pwritev)},
+      {"recv", at(&our_recv)},
+      {"recvfrom", at(&our_recvfrom)},
+      {"recvmsg", at(&our_recvmsg)},
+      {"send", at(&our_send)},
+      {"sendto", at(&our_sendto)},
+      {"sendmsg", at(&our_sendmsg)},
+      {"fread", at(&our_fread)},
+      {"fread_unlocked", at(&our_fread)},
+      {"fwrite", at(&our_fwrite)},
+      {"fwrite_unlocked", at(&our_fwrite)},
+      {"dlopen", at(&our_dlopen)},
+      {"sigaction", at(&FaultHandler::sigaction_of_others)},
+      {"signal", at(&FaultHandler::signal_of_others)},
+  });
+  return *instance;
+}
+
+}  // namespace
+
+void cover_system_calls() { imports().redirect(); }
+
+void detail::cover_new_libraries() {
+  new_libraries.fetch_sub(1, std::memory_order_relaxed);
+  if (!Process::get().in_forked_child()) imports().redirect();
+}
+
+}  // namespace bottomless
