@@ -96,11 +96,12 @@ struct Imports::Visit {
   size_t changed = 0;
 };
 
-Imports::Imports(std::vector<Redirection> redirections) : redirections_([&] {
-      std::sort(redirections.begin(), redirections.end(),
-                [](const Redirection& a, const Redirection& b) { return a.name < b.name; });
-      return std::move(redirections);
-    }()) {}
+Imports::Imports(std::vector<Redirection> redirections)
+    : redirections_([&] {
+        std::sort(redirections.begin(), redirections.end(),
+                  [](const Redirection& a, const Redirection& b) { return a.name < b.name; });
+        return std::move(redirections);
+      }()) {}
 
 size_t Imports::redirect() {
   MutexLock lock(mutex_);

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "io/store.h"
+#include "engine/places.h"
 #include "memory/access.h"
 #include "memory/kind.h"
 #include "plan/eviction_policy.h"
@@ -28,13 +28,12 @@ struct Block : EvictionCandidate {
   Storage* storage = nullptr;
   std::byte* at = nullptr;
   Bytes bytes = 0;
-  Extent
-      extent;  // where its content lies below; kept when the memory is newer, to be written again
+  Place place;  // where its content lies below; kept when the memory is newer, to be written again
   std::unique_ptr<Error> failure;  // of the last fetch
   uint32_t pins = 0;
   State state = State::away;
   Access access = Access::none;  // how it is mapped; a clean block is never writable
-  bool dirty = false;            // the memory is newer than the extent
+  bool dirty = false;            // the memory is newer than the place
 };
 
 struct Storage {

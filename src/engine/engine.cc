@@ -42,6 +42,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& 
       block_bytes_(block_bytes_for(options.limit, heap->frame_sizes().large)),
       charge_step_(std::max<Bytes>(options.limit / 256, 64_KiB)),
       store_(store),
+      places_(store, block_bytes_, options.spare_places),
       heap_(std::move(heap)),
       policy_(std::move(policy)) {
   MutexLock lock(mutex_);

@@ -19,6 +19,7 @@
 
 #include "base/mutex.h"
 #include "engine/block.h"
+#include "engine/places.h"
 #include "io/store.h"
 #include "memory/heap.h"
 #include "memory/kind.h"
@@ -37,6 +38,7 @@ struct EngineOptions {
   Bytes limit = 0;           // of everything the engine holds: frames, charges and its own records
   Bytes fixed_overhead = 0;  // what the owner's own threads, rings and tables take of the limit
   Eviction eviction = Eviction::when_needed;
+  size_t spare_places = 0;  // in the store, for the day it is full; see places.h
 };
 
 struct EngineStats {
@@ -107,6 +109,15 @@ class Engine {
   // one of ours.
   Result<bool> touch(const void* address, Access access);
 
+  // Around fork(). The copy in the child has no threads: it moves nothing, and only brings in for
+  // itself, outside any limit, what was away when it was forked. `children` hangs up when the last
+  // process that could do so has ended.
+  void before_fork();
+  void after_fork_in_parent(UniqueFd children);
+  void after_fork_in_child();
+  // In a forked child, what touch() is in its parent; may be called by a signal handler.
+  bool touch_in_child(const void* address, Access access) noexcept;
+
   // Memory of others that counts against the limit, such as small tensors. Charging makes room if
   // need be; `pins` are those of the operation that asks, if any.
   Result<void> charge(Bytes bytes, const Pins* pins, std::string_view who);
@@ -143,9 +154,9 @@ class Engine {
                        bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> wait_for_room(Bytes bytes, const Pins* pins, Phase phase, std::string_view who,
                              bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
-  bool make_room(Bytes bytes) BOTTOMLESS_REQUIRES(mutex_);
+  bool make_room(Bytes bytes, Places::Leave leave) BOTTOMLESS_REQUIRES(mutex_);
   void write_behind() BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> evict(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> evict(Block& block, Places::Leave leave) BOTTOMLESS_REQUIRES(mutex_);
   void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
   void start_write(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   void stall() BOTTOMLESS_REQUIRES(mutex_);
@@ -177,6 +188,7 @@ class Engine {
   const Bytes block_bytes_;
   const Bytes charge_step_;
   Store& store_;
+  Places places_ BOTTOMLESS_GUARDED_BY(mutex_);
 
   mutable Mutex mutex_;
   CondVar changed_;  // room was freed, a transfer ended, a pin was dropped
@@ -199,7 +211,6 @@ class Engine {
   unsigned stepped_back_ BOTTOMLESS_GUARDED_BY(mutex_) =
       0;  // of these, waiting for others after giving back what they could
   bool short_of_room_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // has ever been
-  bool store_full_ BOTTOMLESS_GUARDED_BY(mutex_) = false;     // when an extent was last asked for
   unsigned writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // of the transfers, those to the store
   uint64_t broken_writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // transfers to the store that failed
   Error last_broken_write_ BOTTOMLESS_GUARDED_BY(mutex_){};
@@ -215,6 +226,7 @@ class Engine {
   // nothing is published through it, only the sum must be exact.
   std::atomic<int64_t> charge_slack_{0};
   std::atomic<uint64_t> next_pins_id_{1};
+  std::atomic_flag touching_in_child_;  // a lock that a signal handler may take
 };
 
 }  // namespace bottomless

@@ -52,15 +52,13 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
   const unsigned me = pins != nullptr && !pins->blocks_.empty() ? 1 : 0;
   const Bytes unclaimed =
       phase == Phase::pinning ? 0 : bytes;  // of it, what `pins` do not name yet
+  // What is in memory may always be exchanged for what is below; a new storage must find room. Small
+  // ones in between: they are what it takes to save the rest.
+  const Places::Leave leave = phase == Phase::pinning ? Places::Leave::none
+                              : bytes <= charge_step_ ? Places::Leave::half
+                                                      : Places::Leave::all;
   for (;;) {
-    // While the store is full, new storages leave room for two blocks to be brought back: one load may touch both, and
-    // what is away must stay readable.
-    const Bytes spare = store_full_ && phase == Phase::allocating && bytes > 0
-                            ? 2 * heap_->footprint(block_bytes_)
-                            : 0;
-    if (make_room(bytes + spare)) return {};
-    if (spare > 0 && !refusal_ && make_room(bytes))
-      return {};  // nothing was refused: not the store's fault
+    if (make_room(bytes, leave)) return {};
     if (broken_writes_ != broken_before) {
       return Error{last_broken_write_.code,
                    "make room for " + std::string(who) + ": " + last_broken_write_.message};
@@ -91,7 +89,7 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
 }
 
 // Starts as many evictions as `bytes` need; true when they fit already.
-bool Engine::make_room(Bytes bytes) {
+bool Engine::make_room(Bytes bytes, Places::Leave leave) {
   refusal_.reset();
   std::vector<Block*> refused;
   if (heap_->in_use() + bytes > heap_->budget()) relax_reserves(2 * charge_step_);
@@ -100,7 +98,7 @@ bool Engine::make_room(Bytes bytes) {
     if (victim == nullptr) break;
     short_of_room_ = true;
     auto& block = static_cast<Block&>(*victim);
-    if (Result<void> evicted = evict(block); !evicted.ok()) {
+    if (Result<void> evicted = evict(block, leave); !evicted.ok()) {
       // A full disk: blocks that are clean can still leave, so look further.
       refusal_ = std::move(evicted).error();
       withdraw(block);
@@ -114,22 +112,23 @@ bool Engine::make_room(Bytes bytes) {
 // Once memory has been short, keeps a little of it free, so that writes overlap with compute.
 void Engine::write_behind() {
   // With a full store only clean blocks could leave, and those are the ones just brought back.
-  const bool useful = short_of_room_ && !store_full_ && options_.eviction == Eviction::when_needed;
-  if (useful) make_room(options_.limit / 16);
+  const bool useful =
+      short_of_room_ && !places_.full() && options_.eviction == Eviction::when_needed;
+  if (useful) make_room(options_.limit / 16, Places::Leave::all);
 }
 
-Result<void> Engine::evict(Block& block) {
+Result<void> Engine::evict(Block& block, Places::Leave leave) {
   if (!block.dirty) {
     withdraw(block);
     make_absent(block);
     ++stats_.evictions;
     return {};
   }
-  if (block.extent.empty()) {
-    Result<Extent> extent = store_.allocate(block.bytes);
-    store_full_ = !extent.ok() && extent.error().code == Code::no_space;
-    if (!extent.ok()) return std::move(extent).error();
-    block.extent = extent.value();
+  if (block.place.empty() || !places_.may_write(block.place)) {
+    Result<Place> place = places_.allocate(block.bytes, leave);
+    if (!place.ok()) return std::move(place).error();
+    if (!block.place.empty()) places_.free(block.place);
+    block.place = place.value();
   }
   withdraw(block);
   start_write(block);
@@ -139,7 +138,7 @@ Result<void> Engine::evict(Block& block) {
 
 void Engine::evict_all_idle() {
   while (EvictionCandidate* victim = policy_->victim()) {
-    if (!evict(static_cast<Block&>(*victim)).ok())
+    if (!evict(static_cast<Block&>(*victim), Places::Leave::all).ok())
       return;  // the disk is full: stays, and whoever needs room hears of it
   }
 }
@@ -153,7 +152,7 @@ void Engine::start_write(Block& block) {
   leaving_bytes_ += footprint(block);
   ++transfers_;
   ++writes_;
-  store_.write(block.extent, {{block.at, round_to_store(block.bytes)}},
+  store_.write(block.place.extent, {{block.at, round_to_store(block.bytes)}},
                [this, &block](Result<void> outcome) { written(block, std::move(outcome)); });
 }
 
@@ -165,7 +164,7 @@ void Engine::written(Block& block, Result<void> outcome) {
   block.state = State::resident;
   if (outcome.ok()) {
     block.dirty = false;
-    stats_.written_bytes += block.extent.bytes;
+    stats_.written_bytes += round_to_store(block.bytes);
   } else {
     ++broken_writes_;
     last_broken_write_ = std::move(outcome).error();
@@ -186,7 +185,7 @@ Result<void> Engine::start_fetch(Block& block, Access access) {
   Result<Frames> frames = heap_->take(block.bytes);
   if (!frames.ok()) return std::move(frames).error();
   note_peak();
-  if (block.extent.empty()) {  // never written: there is no content
+  if (block.place.empty()) {  // never written: there is no content
     make_resident(block, std::move(frames).value(), Access::write);
     return {};
   }
@@ -197,7 +196,7 @@ Result<void> Engine::start_fetch(Block& block, Access access) {
   // appears at once.
   auto shared = std::make_shared<Frames>(std::move(frames).value());
   Pieces pieces = shared->pieces(round_to_store(block.bytes), heap_->frame_sizes());
-  store_.read(block.extent, std::move(pieces),
+  store_.read(block.place.extent, std::move(pieces),
               [this, &block, shared, access](Result<void> outcome) {
                 fetched(block, std::move(*shared), access, std::move(outcome));
               });
@@ -208,7 +207,7 @@ void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> 
   MutexLock lock(mutex_);
   --transfers_;
   if (outcome.ok()) {
-    stats_.read_bytes += block.extent.bytes;
+    stats_.read_bytes += round_to_store(block.bytes);
     make_resident(block, std::move(frames), access);
   } else {
     heap_->park(std::move(frames));
@@ -265,7 +264,7 @@ void Engine::finalize(Storage& storage) {
   const bool whole = storage.blocks.size() == 1 && storage.blocks.front().state == State::resident;
   for (Block& block : storage.blocks) {
     withdraw(block);
-    if (!block.extent.empty()) store_.free(block.extent);
+    if (!block.place.empty()) places_.free(block.place);
   }
   for (Block& block : storage.blocks) {
     if (block.state != State::resident) continue;

@@ -1,6 +1,9 @@
 #include "io/disk_store.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 namespace bottomless {
 namespace {
@@ -103,6 +106,18 @@ void DiskStore::submit(Direction direction, const Extent& extent, Pieces pieces,
 
 void DiskStore::read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) {
   submit(Direction::read, extent, std::move(into), std::move(done));
+}
+
+bool DiskStore::read_in_child(const Extent& extent, std::span<std::byte> into) noexcept {
+  Bytes done = 0;
+  while (done < into.size()) {
+    const ssize_t got = pread(disks_[extent.disk].file.fd(), into.data() + done, into.size() - done,
+                              static_cast<off_t>(extent.offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    done += static_cast<Bytes>(got);
+  }
+  return true;
 }
 
 void DiskStore::write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) {

@@ -31,6 +31,7 @@ class DiskStore final : public Store {
   void free(const Extent& extent) override BOTTOMLESS_EXCLUDES(mutex_);
   void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) override;
   void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) override;
+  bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
 
  private:
   struct Disk {

@@ -43,6 +43,10 @@ class Store {
   // `done` has been called; a transfer that fails or comes short says so, it is never called done.
   virtual void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) = 0;
   virtual void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) = 0;
+
+  // Reads on the calling thread, without locks or memory: for a forked child, which has none of the
+  // store's threads. May be called by a signal handler.
+  virtual bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept = 0;
 };
 
 constexpr Bytes round_to_store(Bytes bytes) {

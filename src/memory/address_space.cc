@@ -84,6 +84,15 @@ void AddressSpace::blank(std::byte* at, Bytes bytes) {
   BOTTOMLESS_CHECK(ground == at, "mmap refused to blank a range (vm.max_map_count reached?)");
 }
 
+std::byte* AddressSpace::create_outside(Bytes bytes) noexcept {
+  void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kGround, -1, 0);
+  return made == MAP_FAILED ? nullptr : static_cast<std::byte*>(made);
+}
+
+bool AddressSpace::move_in(std::byte* outside, std::byte* to, Bytes bytes) noexcept {
+  return mremap(outside, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to;
+}
+
 void AddressSpace::protect(std::byte* at, Bytes bytes, Access access) {
   BOTTOMLESS_CHECK(mprotect(at, bytes, protection(access)) == 0,
                    "mprotect refused (vm.max_map_count or RLIMIT_DATA reached?)");

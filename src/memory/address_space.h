@@ -38,6 +38,11 @@ class AddressSpace {
   void blank(std::byte* at, Bytes bytes);
   void protect(std::byte* at, Bytes bytes, Access access);
 
+  // For a forked child, by whom no frame can be spared: memory outside the range, then moved into it.
+  // Null or false when the kernel refuses.
+  static std::byte* create_outside(Bytes bytes) noexcept;
+  bool move_in(std::byte* outside, std::byte* to, Bytes bytes) noexcept;
+
  private:
   AddressSpace(std::byte* base, Bytes bytes) : base_(base), bytes_(bytes) {}
 

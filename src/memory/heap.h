@@ -83,6 +83,14 @@ class Heap {
     space_.protect(at, footprint(bytes), access);
   }
 
+  // In a forked child: puts memory of its own, filled by `fill`, under a block that is away.
+  template <class Fill>
+  bool put_copy(std::byte* at, Bytes bytes, Fill fill) noexcept {
+    const Bytes whole = footprint(bytes);
+    std::byte* copy = AddressSpace::create_outside(whole);
+    return copy != nullptr && fill(copy) && space_.move_in(copy, at, whole);
+  }
+
   // The offset of an address in the range that storages live in, for lookup tables; under 2^48.
   Bytes offset_of(const void* address) const {
     return static_cast<Bytes>(static_cast<const std::byte*>(address) - ranges_at_);

@@ -27,9 +27,10 @@ struct Request {
 constexpr uint32_t kServed = 1;
 constexpr uint32_t kNotOurs = 2;
 
-// What the signal handler needs; `owns` and `requests` are set once before it is installed.
+// What the signal handler needs; all but `next` is set once before it is installed.
 struct HandlerState {
   FaultHandler::Owns owns;
+  FaultHandler::ServeHere serve_here;
   int requests;
   // Who gets what is not ours. Never changed in place, because a handler may be reading it, and
   // never freed: programs install a handful in their life.
@@ -67,34 +68,37 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   }
 }
 
+bool ask_service_thread(Request& request) {
+  Request* pointer = &request;
+  if (write(g_handler.requests, &pointer, sizeof pointer) != sizeof pointer) return false;
+  while (request.answer.load(std::memory_order_acquire) == 0)
+    futex(request.answer, FUTEX_WAIT_PRIVATE, 0);
+  return request.answer.load(std::memory_order_acquire) == kServed;
+}
+
 void handle(int signal, siginfo_t* info, void* context) {
   const int saved = errno;
   const bool by_access = info->si_code == SEGV_ACCERR || info->si_code == SEGV_MAPERR;
+  bool served = false;
   if (by_access && g_handler.owns(info->si_addr)) {
     Request request{info->si_addr, was_write(context) ? Access::write : Access::read, {0}};
-    Request* pointer = &request;
-    if (write(g_handler.requests, &pointer, sizeof pointer) == sizeof pointer) {
-      while (request.answer.load(std::memory_order_acquire) == 0)
-        futex(request.answer, FUTEX_WAIT_PRIVATE, 0);
-      if (request.answer.load(std::memory_order_acquire) == kServed) {
-        errno = saved;
-        return;
-      }
-    }
+    const std::optional<bool> here = g_handler.serve_here(request.address, request.access);
+    served = here ? *here : ask_service_thread(request);
   }
   errno = saved;
-  pass_on(signal, info, context);
+  if (!served) pass_on(signal, info, context);
 }
 
 }  // namespace
 
-Result<void> FaultHandler::start(Owns owns, Serve serve) {
+Result<void> FaultHandler::start(Owns owns, ServeHere serve_here, Serve serve) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "make a pipe for the fault handler");
   requests_out_ = UniqueFd(ends[0]);
   requests_in_ = UniqueFd(ends[1]);
   serve_ = std::move(serve);
   g_handler.owns = owns;
+  g_handler.serve_here = serve_here;
   g_handler.requests = requests_in_.get();
   Result<Thread> thread = Thread::start("bl-faults", [this] { run(); });
   if (!thread.ok()) return std::move(thread).error();

@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include <functional>
+#include <optional>
 
 #include "base/thread.h"
 #include "io/unique_fd.h"
@@ -21,10 +22,13 @@ class FaultHandler {
  public:
   // Called in signal context: is this address one to serve? Must be async-signal-safe.
   using Owns = bool (*)(const void* address);
+  // Called in signal context for an address that is ours: whether that has served it, or none when
+  // it is for the service thread to do.
+  using ServeHere = std::optional<bool> (*)(const void* address, Access access);
   // Called on the service thread: make it accessible; false if it is not ours after all.
   using Serve = std::function<Result<bool>(const void* address, Access access)>;
 
-  Result<void> start(Owns owns, Serve serve);
+  Result<void> start(Owns owns, ServeHere serve_here, Serve serve);
 
   // In the place of libc's own, see system_calls.h: whoever installs a handler for SIGSEGV after us
   // gets the faults that are not ours instead of all of them.

@@ -1,6 +1,7 @@
 #include "torch/process.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <torch/library.h>
 #include <unistd.h>
@@ -42,32 +43,78 @@ void Process::sweep() {
   }
 }
 
-// In signal context. A forked child has a copy of the records but no threads to bring anything in.
 bool Process::owns_in_handler(const void* address) {
+  return Process::get().owner_of(address) != nullptr;
+}
+
+// In signal context. A forked child has a copy of the records but no threads: its handler does the
+// work itself.
+std::optional<bool> Process::serve_in_handler(const void* address, Access access) {
   Process& process = Process::get();
-  if (process.owner_of(address) == nullptr) return false;
-  if (!process.in_forked_child()) return true;
+  if (!process.in_forked_child()) return std::nullopt;
+  if (process.owner_of(address)->engine().touch_in_child(address, access)) return true;
   constexpr std::string_view kWhy =
-      "bottomless: a forked process touched a tensor that was on disk when it was forked; read it "
-      "in the parent, or "
-      "start the process with spawn\n";
+      "bottomless: a forked process could not read a tensor that was on disk when it was forked\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kWhy.data(), kWhy.size());
   return false;
+}
+
+void Process::touch_in_child(Session& session, const void* address, Bytes bytes, Access access) {
+  // Whatever a block's size: at most as many calls as there are granules, each of them short.
+  for (Bytes done = 0; done < bytes; done += Heap::kGranule) {
+    session.engine().touch_in_child(static_cast<const std::byte*>(address) + done, access);
+  }
+  if (bytes > 0) {
+    session.engine().touch_in_child(static_cast<const std::byte*>(address) + bytes - 1, access);
+  }
+}
+
+void Process::before_fork() BOTTOMLESS_NOT_ANALYSED {
+  mutex_.lock();
+  if (in_forked_child()) return;  // a child's own child has all that it has
+  for (const auto& session : sessions_) {
+    if (session == nullptr) continue;
+    int ends[2] = {-1, -1};
+    // Without a pipe the parent cannot tell when the child ends, and keeps its extents for good.
+    if (pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
+    forking_.push_back({session.get(), UniqueFd(ends[0]), UniqueFd(ends[1])});
+    session->engine().before_fork();
+  }
+}
+
+void Process::after_fork_in_parent() BOTTOMLESS_NOT_ANALYSED {
+  if (!in_forked_child()) {
+    for (Fork& fork : forking_)
+      fork.session->engine().after_fork_in_parent(std::move(fork.parents_end));
+    forking_.clear();
+  }
+  mutex_.unlock();
+}
+
+void Process::after_fork_in_child() BOTTOMLESS_NOT_ANALYSED {
+  if (!in_forked_child()) {
+    forked_child_.store(true, std::memory_order_relaxed);
+    current_.store(nullptr, std::memory_order_relaxed);
+    for (Fork& fork : forking_) {
+      const UniqueFd closed = std::move(fork.parents_end);
+      fork.session->engine().after_fork_in_child();
+    }
+  }
+  mutex_.unlock();
 }
 
 Result<void> Process::install() {
   if (installed_) return {};
   Result<void> started = fault_handler_.start(
-      &owns_in_handler, [this](const void* address, Access access) -> Result<bool> {
+      &owns_in_handler, &serve_in_handler,
+      [this](const void* address, Access access) -> Result<bool> {
         Session* session = owner_of(address);
         return session == nullptr ? Result<bool>(false) : session->engine().touch(address, access);
       });
   if (!started.ok()) return started;
-  pthread_atfork(nullptr, nullptr, [] {
-    Process& process = Process::get();
-    process.forked_child_.store(true, std::memory_order_relaxed);
-    process.current_.store(nullptr, std::memory_order_relaxed);
-  });
+  pthread_atfork([] { Process::get().before_fork(); },
+                 [] { Process::get().after_fork_in_parent(); },
+                 [] { Process::get().after_fork_in_child(); });
   cover_system_calls();
   installed_ = true;
   return {};
@@ -75,6 +122,11 @@ Result<void> Process::install() {
 
 Result<Session*> Process::open(const Options& options) {
   MutexLock lock(mutex_);
+  if (in_forked_child()) {
+    return Error{Code::invalid_argument,
+                 "set a memory limit: this process was forked from one under a limit; start it "
+                 "with spawn or forkserver instead (multiprocessing.set_start_method)"};
+  }
   if (current() != nullptr) {
     return Error{Code::invalid_argument,
                  "set a memory limit: one is already in force; end it first (close the runtime or "

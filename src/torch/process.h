@@ -9,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/mutex.h"
 #include "torch/fault_handler.h"
@@ -29,6 +31,8 @@ class Process {
   Session* current() const { return current_.load(std::memory_order_acquire); }
   // True while any storage may be managed: operators must pin.
   bool active() const { return sessions_in_use_.load(std::memory_order_acquire) > 0; }
+  // Makes the range accessible in a forked child, where nothing is pinned.
+  void touch_in_child(Session& session, const void* address, Bytes bytes, Access access);
   // The session that manages the storage at `address`, or null.
   Session* owner_of(const void* address) const;
   bool in_forked_child() const { return forked_child_.load(std::memory_order_relaxed); }
@@ -38,6 +42,10 @@ class Process {
   void sweep() BOTTOMLESS_REQUIRES(mutex_);
   Result<void> install() BOTTOMLESS_REQUIRES(mutex_);
   static bool owns_in_handler(const void* address);
+  static std::optional<bool> serve_in_handler(const void* address, Access access);
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
 
   static constexpr size_t kMostSessions =
       16;  // closed ones included while they have living storages
@@ -46,6 +54,13 @@ class Process {
   bool installed_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::array<std::unique_ptr<Session>, kMostSessions> sessions_ BOTTOMLESS_GUARDED_BY(mutex_);
   FaultHandler fault_handler_ BOTTOMLESS_GUARDED_BY(mutex_);
+  // While the process is being forked, and in the child for good: see Engine::after_fork_in_parent.
+  struct Fork {
+    Session* session;
+    UniqueFd parents_end;
+    UniqueFd childs_end;
+  };
+  std::vector<Fork> forking_ BOTTOMLESS_GUARDED_BY(mutex_);
 
   // Published with release once a session is complete, read with acquire by allocations and
   // operators.

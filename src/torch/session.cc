@@ -16,6 +16,7 @@ namespace {
 constexpr Bytes kLeastMemory = 8_MiB;
 constexpr Bytes kLeastManaged = 128_KiB;
 constexpr Bytes kRingBytes = 64_KiB;
+constexpr size_t kSparePlaces = 6;
 
 // Eager eviction is for tests: on by a build option or, over it, by the environment.
 Eviction chosen_eviction() {
@@ -61,9 +62,12 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
   if (!heap.ok()) return std::move(heap).error();
   session->memory_ = options.memory;
   session->least_managed_ = eviction == Eviction::eagerly ? 1 : kLeastManaged;
-  session->engine_ = std::make_unique<Engine>(
-      EngineOptions{.limit = options.memory, .fixed_overhead = fixed, .eviction = eviction},
-      std::move(heap).value(), *session->store_, std::make_unique<Recency>());
+  session->engine_ = std::make_unique<Engine>(EngineOptions{.limit = options.memory,
+                                                            .fixed_overhead = fixed,
+                                                            .eviction = eviction,
+                                                            .spare_places = kSparePlaces},
+                                              std::move(heap).value(), *session->store_,
+                                              std::make_unique<Recency>());
   return session;
 }
 

@@ -39,7 +39,12 @@ class Held {
  public:
   // False, with errno set, when they cannot be brought in.
   bool hold(Session& session, std::span<const iovec> buffers, Access access) {
-    if (Process::get().in_forked_child()) return true;
+    Process& process = Process::get();
+    if (process.in_forked_child()) {
+      for (const iovec& buffer : buffers)
+        process.touch_in_child(session, buffer.iov_base, buffer.iov_len, access);
+      return true;
+    }
     std::vector<Need> needs;
     for (const iovec& buffer : buffers) needs.push_back({buffer.iov_base, buffer.iov_len, access});
     OperatorScope* scope = OperatorScope::current();
@@ -254,8 +259,7 @@ size_t our_fread(void* buffer, size_t size, size_t count, FILE* file) {
   const ssize_t got =
       transfer(*session, {&whole, 1}, Access::write, Rest::proceed, share_of(*session),
                [&](std::span<iovec> piece, Bytes) {
-                 return static_cast<ssize_t>(
-                     ::fread(piece[0].iov_base, 1, piece[0].iov_len, file));
+                 return static_cast<ssize_t>(::fread(piece[0].iov_base, 1, piece[0].iov_len, file));
                });
   return got < 0 ? 0 : static_cast<size_t>(got) / size;
 }
@@ -264,12 +268,11 @@ size_t our_fwrite(const void* buffer, size_t size, size_t count, FILE* file) {
   Session* session = size == 0 ? nullptr : owner_of(buffer);
   if (session == nullptr) return ::fwrite(buffer, size, count, file);
   const iovec whole = one(buffer, size * count);
-  const ssize_t put =
-      transfer(*session, {&whole, 1}, Access::read, Rest::proceed, share_of(*session),
-               [&](std::span<iovec> piece, Bytes) {
-                 return static_cast<ssize_t>(
-                     ::fwrite(piece[0].iov_base, 1, piece[0].iov_len, file));
-               });
+  const ssize_t put = transfer(
+      *session, {&whole, 1}, Access::read, Rest::proceed, share_of(*session),
+      [&](std::span<iovec> piece, Bytes) {
+        return static_cast<ssize_t>(::fwrite(piece[0].iov_base, 1, piece[0].iov_len, file));
+      });
   return put < 0 ? 0 : static_cast<size_t>(put) / size;
 }
 
@@ -285,7 +288,8 @@ void* our_dlopen(const char* file, int mode) {
 
 Imports& imports() {
   const auto at = [](auto* function) { return reinterpret_cast<const void*>(function); };
-  static Imports* const instance = new Imports({  // NOLINT: imports refer to it until the very end
+  static Imports* const instance = new Imports({
+      // NOLINT: imports refer to it until the very end
       {"read", at(&our_read)},
       {"readv", at(&our_readv)},
       {"pread", at(&our_pread)},

@@ -152,6 +152,31 @@ TEST(FullStore, CleanBlocksCanStillLeave) {
   EXPECT_TRUE(has_pattern(dirty, kBlock, 2));
 }
 
+TEST(FullStore, WhatIsBelowCanStillBeRead) {
+  Rig rig({.store = {.capacity = 6 * kBlock}, .spare_places = 3});
+  std::vector<std::byte*> storages;
+  for (uint64_t i = 0;; ++i) {
+    Pins pins(rig.engine());
+    const Result<void*> at = rig.engine().allocate(kBlock, Kind::other, &pins, "aten::relu");
+    if (!at.ok()) {
+      EXPECT_EQ(at.error().code, Code::no_space);
+      break;
+    }
+    storages.push_back(static_cast<std::byte*>(at.value()));
+    write_pattern(storages.back(), kBlock, i);
+  }
+  ASSERT_EQ(storages.size(), 6u) << "three in memory, three below";
+  for (int turn = 0; turn < 3; ++turn) {
+    for (uint64_t i = 0; i < 6; ++i) EXPECT_TRUE(rig.holds(storages[i], kBlock, i)) << i;
+  }
+  // One load may touch two blocks: both must be there together.
+  for (int turn = 0; turn < 3; ++turn) {
+    Pins pins(rig.engine());
+    rig.pin(pins, storages[turn], kBlock, Access::read);
+    rig.pin(pins, storages[turn + 1], kBlock, Access::read);
+  }
+}
+
 TEST(BrokenWrite, IsAnErrorAtThePinThatNeededTheRoomAndNothingIsLost) {
   Rig rig({.store = {.fail = FailAt{.n = 0, .operation = Operation::write}}});
   std::vector<std::byte*> storages;

@@ -46,7 +46,8 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
   EXPECT_TRUE(heap.ok()) << heap.error().message;
   const EngineOptions engine{.limit = options.limit,
                              .fixed_overhead = options.fixed_overhead,
-                             .eviction = options.eviction};
+                             .eviction = options.eviction,
+                             .spare_places = options.spare_places};
   return std::make_unique<Engine>(engine, std::move(heap).value(), store,
                                   std::make_unique<Recency>());
 }

@@ -20,6 +20,7 @@ struct RigOptions {
   Bytes fixed_overhead = 0;
   Eviction eviction = Eviction::when_needed;
   MemoryStoreOptions store{};
+  size_t spare_places = 0;
 };
 
 std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store);

@@ -2,13 +2,15 @@
 
 import copy
 import gc
+import os
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 import bottomless
-from helpers import COUNTERS, KEYS, KINDS, MIB, SECONDS, check_moved, fingerprints, limit, run_python, squeeze
+from helpers import COUNTERS, KEYS, KINDS, MIB, ROOT, SECONDS, check_moved, fingerprints, limit, run, run_python, squeeze
 
 
 def trained(layers=6, steps=1, width=512):
@@ -234,13 +236,11 @@ LOADING = """if True:
 """
 
 
-FROM_DISK_IN_A_CHILD = pytest.mark.xfail(strict=True, reason="a forked child cannot read what is away yet")
-
-
-@pytest.mark.parametrize("data", ["made_by_the_child", pytest.param("managed", marks=FROM_DISK_IN_A_CHILD)])
-def test_data_loader_with_forked_workers(data, disk):
+@pytest.mark.parametrize("mode", ["0", "1"], ids=["when_needed", "eagerly"])
+@pytest.mark.parametrize("data", ["made_by_the_child", "managed"])
+def test_data_loader_with_forked_workers(data, mode, disk):
     """The parent goes on, and the children see the dataset's tensors, also where they are away."""
-    outcome = run_python(LOADING, disk, data)
+    outcome = run_python(LOADING, disk, data, env={"BOTTOMLESS_EVICT_EAGERLY": mode})
     assert (outcome.code, outcome.out) == (0, "done\n"), outcome.err
 
 
@@ -266,21 +266,93 @@ def test_forked_child_leaves_the_parents_memory_alone(disk):
     assert (outcome.code, outcome.err) == (0, ""), outcome
 
 
-def test_forked_child_says_why_it_cannot_read(disk):
+@pytest.mark.parametrize("mode", ["0", "1"], ids=["when_needed", "eagerly"])
+def test_forked_child_sees_memory_as_it_was(mode, disk, tmp_path):
+    """It reads what was on disk when it was forked, by operators, numpy and system calls, while the parent writes on."""
     code = """if True:
-        import os, sys, torch, bottomless
-        from helpers import squeeze
-        bottomless.limit("10MiB", sys.argv[1])
-        tensors = [torch.full((1 << 18,), n) for n in range(8)]
-        squeeze()
+        import os, sys, torch, numpy, bottomless
+        from helpers import squeeze, check_moved
+        COUNT = 1 << 18
+        numbered = lambda n: numpy.arange(n * COUNT, (n + 1) * COUNT, dtype=numpy.int32)
+        runtime = bottomless.limit("10MiB", sys.argv[1])
+        tensors = [torch.from_numpy(numbered(n)).clone() for n in range(24)]
+        reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            print(tensors[0][0])
-            os._exit(0)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            torch.set_num_threads(1)  # OpenMP's threads do not live on in a child
+            os.read(reading, 1)
+            tensors[1].numpy().tofile(sys.argv[2])
+            assert all(numpy.array_equal(tensor.numpy(), numbered(n)) for n, tensor in enumerate(tensors))
+            assert [int((tensor + 1)[0]) for tensor in tensors] == [n * COUNT + 1 for n in range(24)]
+            tensors[2].numpy()[:] = 5
+            tensors[3].add_(7)
+            assert (int(tensors[2][9]), int(tensors[3][9])) == (5, 3 * COUNT + 16)
+            grandchild = os.fork()
+            if grandchild == 0:
+                os._exit(0 if int(tensors[3][9]) == 3 * COUNT + 16 and int(tensors[20][0]) == 20 * COUNT else 1)
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+        for _ in range(3):
+            for tensor in tensors:
+                tensor.add_(1)
+        del tensors[-4:]
+        squeeze(24)
+        os.write(writing, b"x")
+        assert os.waitpid(child, 0)[1] == 0
+        assert all(numpy.array_equal(tensor.numpy(), numbered(n) + 3) for n, tensor in enumerate(tensors))
+        assert numpy.array_equal(numpy.fromfile(sys.argv[2], numpy.int32), numbered(1))
+        check_moved(runtime.stats())
+    """
+    outcome = run_python(code, disk, tmp_path / "file", env={"BOTTOMLESS_EVICT_EAGERLY": mode})
+    assert (outcome.code, outcome.err) == (0, ""), outcome
+
+
+def test_forked_child_cannot_have_a_limit_of_its_own(disk):
+    code = """if True:
+        import os, sys, bottomless
+        bottomless.limit("10MiB", sys.argv[1])
+        child = os.fork()
+        if child == 0:
+            bottomless.limit("10MiB", sys.argv[1])
+        os.waitpid(child, 0)
     """
     outcome = run_python(code, disk)
-    assert (outcome.code, outcome.out) == (0, "tensor(0)\n") or "bottomless: a forked process touched" in outcome.err
+    assert "start it with spawn" in outcome.err, outcome
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_processes_share_tensors(method, disk, tmp_path):
+    """Tensors go to a process and come back through shared memory."""
+    program = tmp_path / "program.py"
+    program.write_text("""if True:
+        import sys, torch, torch.multiprocessing as multiprocessing, bottomless
+
+        def double(received, sent):
+            torch.set_num_threads(1)
+            while (tensor := received.get()) is not None:
+                sent.put(tensor * 2)
+            received.get()
+
+        if __name__ == "__main__":
+            from helpers import squeeze, check_moved
+            runtime = bottomless.limit("10MiB", sys.argv[1])
+            context = multiprocessing.get_context(sys.argv[2])
+            to, back = context.Queue(), context.Queue()
+            process = context.Process(target=double, args=(to, back))
+            process.start()
+            tensors = [torch.full((1 << 18,), n) for n in range(12)]
+            squeeze()
+            for n, tensor in enumerate(tensors):
+                to.put(tensor)
+                assert torch.equal(back.get(), torch.full((1 << 18,), 2 * n))
+            to.put(None)
+            to.put("and out")
+            process.join()
+            check_moved(runtime.stats())
+            print("done")
+    """)
+    paths = os.pathsep.join(filter(None, [str(ROOT / "tests/python"), os.environ.get("PYTHONPATH")]))
+    outcome = run([sys.executable, program, disk, method], env={"PYTHONPATH": paths})
+    assert (outcome.code, outcome.out) == (0, "done\n"), outcome.err
 
 
 # --- the end of a process ---

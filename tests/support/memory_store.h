@@ -48,6 +48,8 @@ class MemoryStore final : public Store {
   void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) override;
   void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) override;
 
+  bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
+
   // While held, nothing completes. Hold, start something, wait until its transfers are here, look, let go.
   void hold();
   void let_go();
