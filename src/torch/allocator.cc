@@ -90,4 +90,8 @@ void release(void* address) {
 void install_allocator() { allocator().install(); }
 void remove_allocator() { allocator().remove(); }
 
+c10::Allocator* default_cpu_allocator() {
+  return Process::get().current() != nullptr ? &allocator() : c10::GetDefaultCPUAllocator();
+}
+
 }  // namespace bottomless

@@ -4,10 +4,18 @@
 // Thread-safety: as c10::Allocator, from any thread.
 #pragma once
 
+namespace c10 {
+struct Allocator;
+}
+
 namespace bottomless {
 
 void install_allocator();
 void remove_allocator();  // new storages come from the allocator before; living ones keep their
                           // deleter
+
+// In the place of c10's function of that name, see system_calls.h: storages made or unpickled by
+// Python ask for torch's own allocator and not for the one that is installed.
+c10::Allocator* default_cpu_allocator();
 
 }  // namespace bottomless

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/imports.h"
+#include "torch/allocator.h"
 #include "torch/fault_handler.h"
 #include "torch/interceptor.h"
 #include "torch/process.h"
@@ -313,6 +314,7 @@ Imports& imports() {
       {"fwrite", at(&our_fwrite)},
       {"fwrite_unlocked", at(&our_fwrite)},
       {"dlopen", at(&our_dlopen)},
+      {"_ZN3c1022GetDefaultCPUAllocatorEv", at(&default_cpu_allocator)},
       {"sigaction", at(&FaultHandler::sigaction_of_others)},
       {"signal", at(&FaultHandler::signal_of_others)},
   });
