@@ -34,6 +34,9 @@ struct Block : EvictionCandidate {
   State state = State::away;
   Access access = Access::none;  // how it is mapped; a clean block is never writable
   bool dirty = false;            // the memory is newer than the place
+  // Whoever pins it will write all of it, so its content was not fetched; unless that is done, the
+  // content is what lies below.
+  bool unfilled = false;
 };
 
 struct Storage {

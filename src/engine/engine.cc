@@ -25,7 +25,8 @@ Pins::Pins(Engine& engine)
 Pins::Pins(Pins&& other) noexcept
     : engine_(other.engine_),
       id_(std::exchange(other.id_, 0)),
-      blocks_(std::exchange(other.blocks_, {})) {}
+      blocks_(std::exchange(other.blocks_, {})),
+      done_(other.done_) {}
 
 void Pins::release() noexcept {
   if (blocks_.empty()) return;
@@ -212,6 +213,11 @@ void Engine::add_pin(Pins& pins, Block& block) {
 
 void Engine::drop_pin(Block& block) {
   if (--block.pins > 0) return;
+  if (std::exchange(block.unfilled, false) && block.state == State::resident &&
+      !block.storage->dead) {
+    block.dirty = false;
+    make_absent(block);
+  }
   if (block.state == State::writing) leaving_bytes_ += footprint(block);
   if (block.storage->dead) {
     finalize_if_idle(*block.storage);
@@ -225,6 +231,7 @@ void Engine::drop_pins(Pins& pins, size_t keep) {
   while (pins.blocks_.size() > keep) {
     Block* block = pins.blocks_.back();
     pins.blocks_.pop_back();
+    if (pins.done_) block->unfilled = false;
     drop_pin(*block);
   }
   if (pins.blocks_.empty()) --holders_;
@@ -245,18 +252,33 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
   }
 }
 
-Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,
-                              bool& stepped_back) {
-  const size_t before = pins.blocks_.size();
-  // Claim everything before waiting for anything, so that what is already here does not leave for
-  // what is not.
+// Pins everything before anything is waited for, so that what is already here does not leave for
+// what is not.
+void Engine::claim(Pins& pins, std::span<const Need> needs) {
   for (const Need& need : needs) {
     each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+      const auto* from = static_cast<const std::byte*>(need.address);
+      const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
+      const bool unused = block.pins == 0 && block.state == State::away && !block.place.empty();
+      if (need.overwritten && whole && unused) block.unfilled = true;
       add_pin(pins, block);
       if (block.pins == 1) block.failure.reset();
       return true;
     });
   }
+  for (const Need& need : needs) {
+    if (need.overwritten) continue;
+    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+      if (block.state == State::away) block.unfilled = false;
+      return true;
+    });
+  }
+}
+
+Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,
+                              bool& stepped_back) {
+  const size_t before = pins.blocks_.size();
+  claim(pins, needs);
   for (;;) {
     bool all_ready = true;
     const uint64_t changes_before = changes_;

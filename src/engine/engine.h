@@ -61,6 +61,7 @@ struct Need {
   const void* address = nullptr;
   Bytes bytes = 0;
   Access access = Access::read;
+  bool overwritten = false;  // with Access::write: all of it, so what is there need not be fetched
 };
 
 // The pins of one operation; the destructor releases them.
@@ -73,6 +74,9 @@ class Pins {
   ~Pins() { release(); }
 
   void release() noexcept;
+  // The operation has come to its end: what it was to overwrite is overwritten. Otherwise that is as
+  // it was before.
+  void done() noexcept { done_ = true; }
   bool empty() const { return blocks_.empty(); }
 
  private:
@@ -80,6 +84,7 @@ class Pins {
   Engine* engine_;
   uint64_t id_;  // never used again, unlike the address: operations follow each other on one stack
   std::vector<Block*> blocks_;
+  bool done_ = false;
 };
 
 class Engine {
@@ -146,6 +151,7 @@ class Engine {
   template <class Visit>
   void each_block(const Need& need, Visit visit) BOTTOMLESS_REQUIRES(mutex_);
   void add_pin(Pins& pins, Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void claim(Pins& pins, std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
   void drop_pins(Pins& pins, size_t keep) BOTTOMLESS_REQUIRES(mutex_);
   void drop_pin(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,

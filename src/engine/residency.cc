@@ -185,7 +185,7 @@ Result<void> Engine::start_fetch(Block& block, Access access) {
   Result<Frames> frames = heap_->take(block.bytes);
   if (!frames.ok()) return std::move(frames).error();
   note_peak();
-  if (block.place.empty()) {  // never written: there is no content
+  if (block.place.empty() || block.unfilled) {  // there is no content, or none that is wanted
     make_resident(block, std::move(frames).value(), Access::write);
     return {};
   }

@@ -35,9 +35,12 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   notice_new_libraries();
   const OperatorInfo& info = OperatorInfo::of(op);
   switch (info.handling) {
+    case Handling::each:
+      if (fits_as_a_whole(info, *stack)) break;
+      [[fallthrough]];
     case Handling::passed_by: {
       const OperatorScope scope(info.name, OperatorScope::Allocations::lazy);
-      op.redispatchBoxed(below(keys), stack);
+      op.redispatchBoxed(below(keys), stack);  // operators that it calls come here again
       return;
     }
     case Handling::list:
@@ -92,7 +95,7 @@ Pins* OperatorScope::pins_of(Session& session) {
   return allocations_ == Allocations::lazy ? nullptr : of(session).pins.get();
 }
 
-void OperatorScope::add(const at::Tensor& tensor, Access access) {
+void OperatorScope::add(const at::Tensor& tensor, Access access, bool overwritten) {
   if (!tensor.defined()) return;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (!impl.has_storage()) {
@@ -117,12 +120,15 @@ void OperatorScope::add(const at::Tensor& tensor, Access access) {
   Session* session = Process::get().owner_of(base);
   if (session == nullptr) return;
   const std::byte* first = base + static_cast<Bytes>(impl.storage_offset()) * impl.itemsize();
-  of(*session).needs.push_back({.address = first, .bytes = span_of(impl), .access = access});
+  of(*session).needs.push_back({.address = first,
+                                .bytes = span_of(impl),
+                                .access = access,
+                                .overwritten = overwritten && impl.is_non_overlapping_and_dense()});
 }
 
-void OperatorScope::add(const c10::IValue& value, Access access) {
+void OperatorScope::add(const c10::IValue& value, Access access, bool overwritten) {
   if (value.isTensor()) {
-    add(value.toTensor(), access);
+    add(value.toTensor(), access, overwritten);
   } else if (value.isList()) {
     for (const c10::IValue& element : value.toListRef()) add(element, access);
   }
@@ -137,12 +143,8 @@ void OperatorScope::pin() {
   }
 }
 
-Bytes OperatorScope::noted_bytes() const {
-  Bytes total = 0;
-  for (const PerSession& known : sessions_) {
-    for (const Need& need : known.needs) total += need.bytes;
-  }
-  return total;
+void OperatorScope::done() {
+  for (PerSession& known : sessions_) known.pins->done();
 }
 
 std::shared_ptr<void> OperatorScope::detach_pins() {
@@ -163,10 +165,11 @@ void run_pinned(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const O
   OperatorScope scope(info.name, OperatorScope::Allocations::resident);
   const auto arguments = torch::jit::last(*stack, info.writes.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    scope.add(arguments[i], info.writes[i] ? Access::write : Access::read);
+    scope.add(arguments[i], info.writes[i] ? Access::write : Access::read, info.overwrites[i]);
   }
   scope.pin();
   call_kernel(op, keys, stack);
+  scope.done();
 }
 
 }  // namespace bottomless

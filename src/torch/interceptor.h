@@ -40,11 +40,11 @@ class OperatorScope {
   // are lazy.
   Pins* pins_of(Session& session);
   // Notes a tensor that the operator is going to touch; pin() then brings in all that were noted.
-  void add(const at::Tensor& tensor, Access access);
-  void add(const c10::IValue& value, Access access);
+  void add(const at::Tensor& tensor, Access access, bool overwritten = false);
+  void add(const c10::IValue& value, Access access, bool overwritten = false);
   void pin();
-  // Bytes noted so far that are managed.
-  Bytes noted_bytes() const;
+  // The operator has returned and not thrown: what it was to overwrite is overwritten.
+  void done();
   // Hands the pins over, to be kept past the end of the operator.
   std::shared_ptr<void> detach_pins();
 

@@ -21,37 +21,22 @@ c10::IValue element(const c10::IValue& value, size_t index, size_t length) {
   return one;
 }
 
-bool returns_lists_only(const c10::FunctionSchema& schema) {
-  for (const c10::Argument& result : schema.returns()) {
-    const auto list = result.type()->cast<c10::ListType>();
-    if (list == nullptr || list->getElementType()->kind() != c10::TypeKind::TensorType)
-      return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 bool run_list_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        const OperatorInfo& info, torch::jit::Stack* stack) {
-  const c10::FunctionSchema& schema = op.schema();
   const size_t count = info.writes.size();
   const c10::IValue& first = torch::jit::peek(*stack, 0, count);
-  if (!first.isTensorList() || !returns_lists_only(schema)) return false;
+  if (!first.isTensorList() || !op.schema().returns().empty()) return false;
   const size_t length = list_length(first);
   if (length == 0 || fits_as_a_whole(info, *stack)) return false;
 
   const std::vector<c10::IValue> arguments = torch::jit::pop(*stack, count);
-  std::vector<c10::List<at::Tensor>> results(schema.returns().size());
   for (size_t i = 0; i < length; ++i) {
     torch::jit::Stack single;
     for (const c10::IValue& argument : arguments) single.push_back(element(argument, i, length));
     if (!run_in_tiles(op, keys, info, &single)) run_pinned(op, keys, info, &single);
-    for (size_t r = 0; r < results.size(); ++r) {
-      for (const at::Tensor& tensor : single[r].toTensorVector()) results[r].push_back(tensor);
-    }
   }
-  for (c10::List<at::Tensor>& result : results) stack->emplace_back(std::move(result));
   return true;
 }
 

@@ -1,6 +1,6 @@
-// `_foreach_*` and `_fused_*` take all parameters of a model at once; pinned as a whole they
-// would need it all in memory. They are run element by element of their lists instead, and a
-// large element in tiles: same operator on same values.
+// `_fused_*` operators take all parameters of a model at once; pinned as a whole they would need
+// it all in memory. They are run element by element of their lists instead, and a large element in
+// tiles: same operator on same values.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 

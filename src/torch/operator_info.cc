@@ -27,19 +27,41 @@ bool makes_views(const c10::FunctionSchema& schema) {
 }
 
 bool reads_shapes_only(const std::string& name) {
-  static const std::unordered_set<std::string> kNames{"aten::empty",
-                                                      "aten::empty_like",
-                                                      "aten::empty_strided",
-                                                      "aten::new_empty",
-                                                      "aten::new_empty_strided",
-                                                      "aten::empty_permuted",
-                                                      "aten::sym_size",
-                                                      "aten::sym_stride",
-                                                      "aten::sym_numel",
-                                                      "aten::sym_storage_offset",
-                                                      "aten::is_same_size",
-                                                      "aten::_has_compatible_shallow_copy_type"};
+  static const std::unordered_set<std::string> kNames{
+      "aten::empty",        "aten::empty_like",         "aten::empty_strided",
+      "aten::new_empty",    "aten::empty_permuted",     "aten::new_empty_strided",
+      "aten::sym_size",     "aten::sym_stride",         "aten::sym_numel",
+      "aten::is_same_size", "aten::sym_storage_offset", "aten::_has_compatible_shallow_copy_type"};
   return kNames.contains(name);
+}
+
+// Their kernels allocate and then call operators that fill the result; these are seen by themselves,
+// and those that are element-wise can be cut.
+bool leaves_work_to_others(const std::string& name) {
+  static const std::unordered_set<std::string> kNames{
+      "aten::zeros",    "aten::zeros_like", "aten::ones",     "aten::ones_like",
+      "aten::full",     "aten::full_like",  "aten::new_ones", "aten::new_zeros",
+      "aten::new_full", "aten::_to_copy"};
+  return kNames.contains(name);
+}
+
+bool overwrites_itself(const std::string& name) {
+  static const std::unordered_set<std::string> kNames{"aten::zero_", "aten::fill_", "aten::copy_",
+                                                      "aten::uniform_", "aten::normal_"};
+  return kNames.contains(name);
+}
+
+// Of the operators with a given result (add.out), those that write all of it.
+bool overwrites_its_result(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> kNames{"aten::mm", "aten::bmm", "aten::addmm",
+                                                      "aten::baddbmm", "aten::cat"};
+  return op.hasTag(at::Tag::pointwise) || kNames.contains(op.schema().name());
+}
+
+// In-place operators without the tag that work element by element all the same.
+bool is_pointwise(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> kNames{"aten::zero_", "aten::fill_", "aten::copy_"};
+  return op.hasTag(at::Tag::pointwise) || kNames.contains(op.schema().name());
 }
 
 bool starts_with(const std::string& text, std::string_view prefix) {
@@ -76,24 +98,28 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
   bool writes = false;
   for (const c10::Argument& argument : schema.arguments()) {
     info.writes.push_back(is_write(argument));
+    const bool given_result = argument.is_out() && overwrites_its_result(op);
+    const bool itself = info.writes.size() == 1 && overwrites_itself(schema.name());
+    info.overwrites.push_back(given_result || itself);
     writes = writes || info.writes.back();
   }
   const bool in_place = writes && info.name.ends_with('_');
   if (starts_with(info.name, "c10d::") || starts_with(info.name, "_c10d_functional")) {
     info.handling = Handling::collective;
-  } else if (starts_with(info.name, "aten::_foreach_") ||
-             starts_with(info.name, "aten::_fused_adam") ||
+  } else if (starts_with(info.name, "aten::_foreach_")) {
+    info.handling = Handling::each;
+  } else if (starts_with(info.name, "aten::_fused_adam") ||
              starts_with(info.name, "aten::_fused_sgd") ||
              starts_with(info.name, "aten::_fused_adagrad") ||
              starts_with(info.name, "aten::_amp_foreach_")) {
     info.handling = Handling::list;
-    // Every in-place list operator is element-wise but the unscaling one, whose verdict spans the
-    // list.
+    // Every one of these is element-wise but the unscaling one, whose verdict spans the list.
     if (in_place && !starts_with(info.name, "aten::_amp_foreach_"))
       info.tiling = Tiling::list_update;
-  } else if (reads_shapes_only(info.name) || makes_views(schema)) {
+  } else if (reads_shapes_only(info.name) || leaves_work_to_others(info.name) ||
+             makes_views(schema)) {
     info.handling = Handling::passed_by;
-  } else if (in_place && op.hasTag(at::Tag::pointwise)) {
+  } else if (in_place && is_pointwise(op)) {
     info.tiling = Tiling::pointwise;
   } else if (!writes && op.hasTag(at::Tag::pointwise) && returns_one_new_tensor(schema)) {
     info.out_variant = find_out_variant(schema);

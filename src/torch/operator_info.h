@@ -10,16 +10,18 @@
 namespace bottomless {
 
 enum class Handling : uint8_t {
-  pinned,      // pin what it reads and writes, run it, unpin
-  passed_by,   // looks at shapes only (views, empty_like): nothing has to be resident
-  list,        // takes all parameters at once: run element by element
+  pinned,     // pin what it reads and writes, run it, unpin
+  passed_by,  // looks at shapes only (views, empty_like), or leaves the work to other operators
+              // (zeros_like): nothing has to be resident
+  each,       // a list operator that calls one operator for each tensor (_foreach_add_): as a whole
+              // while it fits, otherwise passed by
+  list,       // one kernel for all tensors (_fused_adamw_): run element by element
   collective,  // c10d: goes on after the call returns; pinned until its work is done
 };
 
 enum class Tiling : uint8_t {
   none,
-  list_update,    // an in-place element-wise update of the tensors of its lists (_foreach_add_,
-                  // _fused_adamw_)
+  list_update,    // an in-place element-wise update of the tensors of its lists (_fused_adamw_)
   pointwise,      // an in-place element-wise operator on single tensors (add_, addcdiv_)
   pointwise_new,  // an element-wise operator with a new result (add, mul) that can also write into
                   // a given one
@@ -29,7 +31,8 @@ struct OperatorInfo {
   std::string name;
   Handling handling = Handling::pinned;
   Tiling tiling = Tiling::none;
-  std::vector<bool> writes;  // per argument: the schema says that it is written to
+  std::vector<bool> writes;      // per argument: the schema says that it is written to
+  std::vector<bool> overwrites;  // per argument: all of it is written, and nothing of it read
   std::optional<c10::OperatorHandle>
       out_variant;  // with Tiling::pointwise_new: the same with a given result
 

@@ -89,14 +89,10 @@ def test_update_of_other_shapes(name, shapes, disk):
     same_under_limit(disk, lambda: updated(UPDATES[name], *shapes), "10MiB")
 
 
-NOT_CUT_YET = pytest.mark.xfail(raises=torch.OutOfMemoryError, strict=True, reason="fill_, copy_, zeros_like run whole")
-
-
 def test_update_of_a_parameter_larger_than_the_limit(disk):
     same_under_limit(disk, lambda: updated(UPDATES["SGD-fused"], (3_000_017,)), "10MiB")
 
 
-@NOT_CUT_YET  # the state begins as zeros_like(parameter)
 @pytest.mark.parametrize("name", ["AdamW-fused", "Adam-foreach", "Adam-loop"])
 def test_states_larger_than_the_limit(name, disk):
     same_under_limit(disk, lambda: updated(UPDATES[name], (3_000_017,)), "10MiB")
@@ -233,7 +229,7 @@ def filled_and_copied_in_tiles():
     return parts_of(y)
 
 
-@pytest.mark.parametrize("work", [computed_in_tiles, pytest.param(filled_and_copied_in_tiles, marks=NOT_CUT_YET)])
+@pytest.mark.parametrize("work", [computed_in_tiles, filled_and_copied_in_tiles])
 def test_tensor_larger_than_the_limit(work, disk):
     """No operator needs it as a whole."""
     same_under_limit(disk, work, "9MiB")
