@@ -20,16 +20,18 @@ bottomless::Bytes bytes_of(const std::string& text) {
 
 PYBIND11_MODULE(_core, module) {
   module.def("parse_bytes", &bytes_of, py::arg("text"));
+  module.def("automatic_memory", &bottomless::automatic_memory);
   module.def("format_bytes", &bottomless::format_bytes, py::arg("bytes"));
 
   py::class_<bottomless::Runtime>(module, "Runtime")
       .def(py::init([](bottomless::Bytes memory, const std::vector<std::string>& disk,
-                       std::optional<bottomless::Bytes> disk_limit) {
-             bottomless::Options options{.memory = memory, .disk = {}, .disk_limit = disk_limit};
+                       std::optional<bottomless::Bytes> disk_limit, bool checksums) {
+             bottomless::Options options{
+                 .memory = memory, .disk = {}, .disk_limit = disk_limit, .checksums = checksums};
              for (const std::string& directory : disk) options.disk.emplace_back(directory);
              return std::make_unique<bottomless::Runtime>(options);
            }),
-           py::arg("memory"), py::arg("disk"), py::arg("disk_limit"))
+           py::arg("memory"), py::arg("disk"), py::arg("disk_limit"), py::arg("checksums"))
       .def("step", py::overload_cast<>(&bottomless::Runtime::step))
       .def(
           "label",

@@ -10,15 +10,26 @@ find include src tests bench examples python -name '*.h' -o -name '*.cc' | xargs
 say "checking locks with clang's thread-safety analysis"
 build thread-safety -DBOTTOMLESS_TESTS=OFF
 
+# run_ctest PRESET [ctest options]: one line when all is well, what failed and how otherwise.
+run_ctest() {
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error "$@" >"build/$preset/tests.log" 2>&1 || {
+    tail -n 120 "build/$preset/tests.log" >&2
+    exit 1
+  }
+  grep 'tests passed' "build/$preset/tests.log"
+}
+
 for preset in dev asan tsan; do
   build $preset
   say "testing the core ($preset)"
-  ctest --test-dir build/$preset --output-on-failure --no-tests=error -j 2 | tail -n 4
+  run_ctest $preset -j 2
 done
 
 build torch -DBOTTOMLESS_TESTS=ON
 install_into_venv
 say "testing the C++ parts that need torch"
-ctest --test-dir build/torch -L torch --output-on-failure --no-tests=error | tail -n 4
+run_ctest torch -L torch
 say "testing Python programs"
 .venv/bin/python -m pytest -q -n 2 tests/python

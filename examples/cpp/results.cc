@@ -40,25 +40,6 @@ std::string hex_float(float value) {
   return text;
 }
 
-nlohmann::json to_json(const bottomless::Stats& stats) {
-  return {
-      {"limit_bytes", stats.limit_bytes},
-      {"peak_bytes", stats.peak_bytes},
-      {"read_bytes", stats.read_bytes},
-      {"written_bytes", stats.written_bytes},
-      {"overhead_bytes", stats.overhead_bytes},
-      {"steps", stats.steps},
-      {"faults", stats.faults},
-      {"evictions", stats.evictions},
-      {"planned_hits", stats.planned_hits},
-      {"demand_fetches", stats.demand_fetches},
-      {"plan_departures", stats.plan_departures},
-      {"step_seconds", stats.step_seconds},
-      {"stall_seconds", stats.stall_seconds},
-      {"resident_bytes", stats.resident_bytes},
-  };
-}
-
 }  // namespace
 
 std::string digest(const GptImpl& model, const torch::optim::AdamW& optimizer) {

@@ -146,7 +146,10 @@ void train(const Settings& settings) {
   // First, so that every tensor is made inside the limit and the runtime outlives them all.
   std::optional<bottomless::Runtime> runtime;
   if (settings.memory) {
-    runtime.emplace(bottomless::Options{.memory = *settings.memory, .disk = settings.disk});
+    bottomless::Options options;
+    options.memory = *settings.memory;
+    options.disk = settings.disk;
+    runtime.emplace(options);
   }
 
   Gpt model(settings.model);

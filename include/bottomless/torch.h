@@ -31,6 +31,7 @@ struct Options {
   Bytes memory = 0;  // for all CPU tensors and Bottomless's own records together
   std::vector<std::filesystem::path> disk;  // one or more directories for what does not fit
   std::optional<Bytes> disk_limit;          // over all directories; none: as much as they hold
+  bool checksums = false;  // notice when a disk gives back something else than was written
 };
 
 // Counters since the Runtime began. The same names stand in Python's stats() and in every --json.
@@ -51,6 +52,10 @@ struct Stats {
   std::map<std::string, Bytes>
       resident_bytes;  // by kind: parameter, gradient, state, activation, other
 };
+
+// For Options::memory: most of what the machine, its control groups and resource limits leave this
+// process.
+Bytes automatic_memory();
 
 // Writes the stats as one JSON object on one line.
 std::string to_json(const Stats& stats);

@@ -33,12 +33,15 @@ class Runtime:
     Tensors may outlive it: they stay managed, within its limit, until they are freed.
     """
 
-    def __init__(self, memory: int | str, disk: _Directory | Sequence[_Directory], disk_limit: int | str | None) -> None:
+    def __init__(
+        self, memory: int | str, disk: _Directory | Sequence[_Directory], disk_limit: int | str | None, checksums: bool
+    ) -> None:
         directories = [disk] if isinstance(disk, (str, os.PathLike)) else list(disk)
         self._core: _core.Runtime | None = _core.Runtime(
-            memory=_bytes(memory),
+            memory=_core.automatic_memory() if memory == "auto" else _bytes(memory),
             disk=[os.fspath(directory) for directory in directories],
             disk_limit=None if disk_limit is None else _bytes(disk_limit),
+            checksums=checksums,
         )
         self._last_stats: dict[str, Any] = {}
         self._steps_marked_by_hand = False
@@ -93,15 +96,20 @@ class Runtime:
 
 
 def limit(
-    memory: int | str, disk: _Directory | Sequence[_Directory], disk_limit: int | str | None = None
+    memory: int | str,
+    disk: _Directory | Sequence[_Directory],
+    disk_limit: int | str | None = None,
+    checksums: bool = False,
 ) -> Runtime:
     """Put the process under a memory limit, from now on and for all threads.
 
-    ``memory`` is what all CPU tensors together may take, in bytes or as text ("4GiB"); ``disk`` one directory or several
-    for what does not fit; ``disk_limit`` the most that may be used there. One limit is in force at a time.
+    ``memory`` is what all CPU tensors together may take, in bytes or as text ("4GiB"), or "auto" for most of what the
+    machine and its environment leave this process; ``disk`` one directory or several for what does not fit;
+    ``disk_limit`` the most that may be used there; with ``checksums`` a disk that gives back something else than was
+    written is an error. One limit is in force at a time.
     """
     global _current
-    _current = Runtime(memory, disk, disk_limit)
+    _current = Runtime(memory, disk, disk_limit, checksums)
     return _current
 
 

@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--memory", required=True)
     parser.add_argument("--disk", required=True)
     parser.add_argument("--disk-limit")
+    parser.add_argument("--checksums", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -83,7 +84,7 @@ def main() -> None:
     import bottomless
 
     try:
-        runtime = bottomless.limit(options.memory, options.disk.split(","), options.disk_limit)
+        runtime = bottomless.limit(options.memory, options.disk.split(","), options.disk_limit, options.checksums)
     except (RuntimeError, ValueError) as error:
         sys.exit(str(error).split("\nException raised from")[0])
     sys.argv = argv

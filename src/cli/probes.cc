@@ -15,6 +15,7 @@
 #include "io/scratch_file.h"
 #include "io/transfers.h"
 #include "memory/address_space.h"
+#include "memory/granted.h"
 
 namespace bottomless::cli {
 namespace {
@@ -61,9 +62,11 @@ Finding probe_memory() {
   const auto kib = [](const std::string& key) {
     return std::strtoull(field("/proc/meminfo", key).c_str(), nullptr, 10);
   };
+  const Grant grant = granted_memory();
   return {"memory", Verdict::good,
           format_bytes(kib("MemAvailable") * 1024) + " available of " +
-              format_bytes(kib("MemTotal") * 1024),
+              format_bytes(kib("MemTotal") * 1024) + "; --memory auto is " +
+              format_bytes(automatic_limit(grant)) + " (" + grant.set_by + ")",
           ""};
 }
 

@@ -15,6 +15,7 @@
 
 #include "cli/python.h"
 #include "cli/verbs.h"
+#include "memory/granted.h"
 
 namespace bottomless::cli {
 namespace {
@@ -25,6 +26,7 @@ struct RunOptions {
   std::string memory;
   std::string disk;
   std::string disk_limit;
+  bool checksums = false;
   bool json = false;
   std::vector<std::string> program;
 };
@@ -72,6 +74,7 @@ int run_python(const RunOptions& options, const fs::path& python, std::vector<st
                  {"-m", "bottomless", "--memory", options.memory, "--disk", options.disk});
   if (!options.disk_limit.empty())
     command.insert(command.end(), {"--disk-limit", options.disk_limit});
+  if (options.checksums) command.emplace_back("--checksums");
   if (options.json) command.emplace_back("--json");
   command.emplace_back("--");
   command.insert(command.end(), rest.begin(), rest.end());
@@ -112,11 +115,23 @@ int run_executable(const RunOptions& options, const fs::path& program) {
   setenv("BOTTOMLESS_RUN_MEMORY", options.memory.c_str(), 1);
   setenv("BOTTOMLESS_RUN_DISK", options.disk.c_str(), 1);
   setenv("BOTTOMLESS_RUN_DISK_LIMIT", options.disk_limit.c_str(), 1);
+  setenv("BOTTOMLESS_RUN_CHECKSUMS", options.checksums ? "1" : "", 1);
   setenv("BOTTOMLESS_RUN_JSON", options.json ? "1" : "", 1);
   return replace_process(program, options.program);
 }
 
-int run(const RunOptions& options) {
+// "auto" becomes a number here, so that whoever is started need not know the word.
+void resolve_automatic(RunOptions& options) {
+  if (options.memory != "auto") return;
+  const Grant grant = granted_memory();
+  const Bytes limit = automatic_limit(grant);
+  options.memory = std::to_string(limit);
+  std::fprintf(stderr, "bottomless: --memory auto: %s, of %s (%s)\n", format_bytes(limit).c_str(),
+               format_bytes(grant.bytes).c_str(), grant.set_by.c_str());
+}
+
+int run(RunOptions options) {
+  resolve_automatic(options);
   for (const auto& [option, text] :
        {std::pair("--memory", options.memory), {"--disk-limit", options.disk_limit}}) {
     if (text.empty()) continue;
@@ -162,13 +177,16 @@ std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& prog
   auto options = std::make_shared<RunOptions>();
   options->program = program;
   app.add_option("--memory", options->memory,
-                 "What all its CPU tensors may take together, for example 4GiB")
+                 "What all its CPU tensors may take together, for example 4GiB; auto: most of what "
+                 "the machine, its control groups and ulimit leave")
       ->required();
   app.add_option("--disk", options->disk,
                  "Directory for what does not fit, or several with commas between")
       ->required();
   app.add_option("--disk-limit", options->disk_limit,
                  "The most that may be used there (default: all that is free)");
+  app.add_flag("--checksums", options->checksums,
+               "Notice when a disk gives back something else than was written");
   app.add_flag("--json", options->json,
                "Print the run's counters as a last line of JSON on standard output");
   app.footer(

@@ -52,6 +52,7 @@ void Places::give_back(const Extent& extent) {
 }
 
 void Places::freeze(UniqueFd children) {
+  thaw_if_alone();  // a program may fork thousands of times and never evict anything
   children_.push_back(std::move(children));
   ++forks_;
 }

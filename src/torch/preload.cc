@@ -25,6 +25,7 @@ class Preloaded {
     const std::string memory = take_variable("BOTTOMLESS_RUN_MEMORY");
     const std::string disk = take_variable("BOTTOMLESS_RUN_DISK");
     const std::string disk_limit = take_variable("BOTTOMLESS_RUN_DISK_LIMIT");
+    const bool checksums = !take_variable("BOTTOMLESS_RUN_CHECKSUMS").empty();
     json_ = !take_variable("BOTTOMLESS_RUN_JSON").empty();
     const std::string preload_before = take_variable("BOTTOMLESS_RUN_LD_PRELOAD");
     if (preload_before.empty()) {
@@ -34,8 +35,10 @@ class Preloaded {
     }
     if (memory.empty()) return;
     try {
-      Options options{
-          .memory = parse_bytes(memory).value(), .disk = {}, .disk_limit = std::nullopt};
+      Options options{.memory = parse_bytes(memory).value(),
+                      .disk = {},
+                      .disk_limit = std::nullopt,
+                      .checksums = checksums};
       if (!disk_limit.empty()) options.disk_limit = parse_bytes(disk_limit).value();
       std::istringstream directories(disk);
       for (std::string directory; std::getline(directories, directory, ',');)

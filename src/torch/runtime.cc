@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "memory/granted.h"
 #include "torch/errors.h"
 #include "torch/process.h"
 
@@ -72,6 +73,8 @@ void Runtime::label(const void* address, const std::string& kind) {
 }
 
 Stats Runtime::stats() const { return impl_->session->stats(); }
+
+Bytes automatic_memory() { return automatic_limit(granted_memory()); }
 
 std::string to_json(const Stats& stats) {
   std::ostringstream out;

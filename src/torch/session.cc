@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/thread.h"
+#include "io/checked_store.h"
 #include "io/disk_store.h"
 #include "memory/heap.h"
 #include "plan/eviction_policy.h"
@@ -49,6 +50,8 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
       {.directories = options.disk, .limit = options.disk_limit, .log = print_warning});
   if (!store.ok()) return std::move(store).error();
   session->store_ = std::move(store).value();
+  if (options.checksums)
+    session->store_ = std::make_unique<CheckedStore>(std::move(session->store_));
 
   const Eviction eviction = chosen_eviction();
   const FrameSizes frames = frame_sizes_for(options.memory);

@@ -189,7 +189,8 @@ ssize_t our_recvmsg(int fd, msghdr* message, int flags) {
   const std::span buffers(message->msg_iov, message->msg_iovlen);
   Session* session = owner_of(buffers);
   if (session == nullptr) return ::recvmsg(fd, message, flags);
-  const Rest rest = (flags & MSG_WAITALL) != 0 ? Rest::proceed : Rest::leave;
+  const bool all = (flags & MSG_WAITALL) != 0 && (flags & MSG_PEEK) == 0;
+  const Rest rest = all ? Rest::proceed : Rest::leave;
   const auto call = [&](std::span<iovec> piece, Bytes) {
     msghdr part = *message;
     part.msg_iov = piece.data();

@@ -207,6 +207,21 @@ def test_several_directories(script, disk, tmp_path):
     check_moved(outcome.stats)
 
 
+def test_memory_auto(script, disk):
+    """Most of what the machine leaves; never more than a resource limit does."""
+    path = script("import torch; print(int(torch.ones(1 << 20).sum()))")
+    outcome = run_limited([path], "auto", disk, "--json")
+    assert (outcome.code, outcome.lines) == (0, [str(1 << 20)]), outcome.err
+    assert "--memory auto: " in outcome.err
+    with open("/proc/meminfo") as file:
+        total = int(next(line for line in file if line.startswith("MemTotal")).split()[1]) << 10
+    assert 0 < outcome.stats["limit_bytes"] < total
+    limited = run(["sh", "-c", 'ulimit -d 4194304; exec "$@"', "sh", *bottomless_run(), "--memory", "auto", "--disk", disk, "--json", path])
+    assert limited.code == 0, limited.err
+    assert limited.stats["limit_bytes"] <= 4 << 30
+    assert "RLIMIT_DATA" in limited.err or outcome.stats["limit_bytes"] < 4 << 30
+
+
 def test_disk_limit(script, disk):
     outcome = run_limited([script(TRAIN)], "12MiB", disk, "--disk-limit", "8MiB")
     assert outcome.code == 1

@@ -175,6 +175,13 @@ void MemoryStore::set_capacity(std::optional<Bytes> capacity) {
   capacity_ = capacity;
 }
 
+void MemoryStore::corrupt() {
+  std::lock_guard lock(mutex_);
+  for (auto& [offset, place] : places_) {
+    if (!place.content.empty()) place.content[place.content.size() / 2] ^= std::byte{0x10};
+  }
+}
+
 Bytes MemoryStore::in_use() const {
   std::lock_guard lock(mutex_);
   return in_use_;

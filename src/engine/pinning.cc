@@ -1,0 +1,160 @@
+// Pins: who holds which block, and how an operation comes to hold all that it needs.
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace bottomless {
+
+Pins::Pins(Engine& engine)
+    : engine_(&engine), id_(engine.next_pins_id_.fetch_add(1, std::memory_order_relaxed)) {}
+
+Pins::Pins(Pins&& other) noexcept
+    : engine_(other.engine_),
+      id_(std::exchange(other.id_, 0)),
+      blocks_(std::exchange(other.blocks_, {})),
+      done_(other.done_) {}
+
+void Pins::release() noexcept {
+  if (blocks_.empty()) return;
+  MutexLock lock(engine_->mutex_);
+  engine_->drop_pins(*this, 0);
+  if (engine_->options_.eviction != Eviction::eagerly) return;
+  engine_->evict_all_idle();
+  while (engine_->writes_ > 0) engine_->stall();
+}
+
+template <class Visit>
+void Engine::each_block(const Need& need, Visit visit) {
+  Storage* storage = need.bytes == 0 ? nullptr : find(need.address);
+  if (storage == nullptr) return;
+  const Bytes from = static_cast<Bytes>(static_cast<const std::byte*>(need.address) - storage->at);
+  const size_t last = std::min((from + need.bytes - 1) / block_bytes_, storage->blocks.size() - 1);
+  for (size_t i = from / block_bytes_; i <= last; ++i) {
+    if (!visit(storage->blocks[i])) return;
+  }
+}
+
+void Engine::add_pin(Pins& pins, Block& block) {
+  if (block.pins++ == 0) {
+    withdraw(block);
+    if (block.state == State::writing) leaving_bytes_ -= footprint(block);
+  }
+  if (pins.blocks_.empty()) {
+    ++holders_;
+    pins.blocks_.reserve(8);  // most operators need no more
+  }
+  pins.blocks_.push_back(&block);
+}
+
+void Engine::drop_pin(Block& block) {
+  if (--block.pins > 0) return;
+  if (std::exchange(block.unfilled, false) && block.state == State::resident &&
+      !block.storage->dead) {
+    block.dirty = false;
+    make_absent(block);
+  }
+  if (block.state == State::writing) leaving_bytes_ += footprint(block);
+  if (block.storage->dead) {
+    finalize_if_idle(*block.storage);
+  } else if (block.state == State::resident) {
+    offer(block);
+  }
+}
+
+void Engine::drop_pins(Pins& pins, size_t keep) {
+  if (pins.blocks_.size() == keep) return;
+  while (pins.blocks_.size() > keep) {
+    Block* block = pins.blocks_.back();
+    pins.blocks_.pop_back();
+    if (pins.done_) block->unfilled = false;
+    drop_pin(*block);
+  }
+  if (pins.blocks_.empty()) --holders_;
+  announce();
+}
+
+Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_view who) {
+  MutexLock lock(mutex_);
+  for (;;) {
+    bool stepped_back = false;
+    Result<void> pinned = pin_once(pins, needs, who, stepped_back);
+    if (!stepped_back) return pinned;
+    // Another operation needs the room first. What this one pinned earlier it still holds.
+    const unsigned holding = pins.blocks_.empty() ? 0 : 1;
+    stepped_back_ += holding;
+    stall();
+    stepped_back_ -= holding;
+  }
+}
+
+// Pins everything before anything is waited for, so that what is already here does not leave for
+// what is not.
+void Engine::claim(Pins& pins, std::span<const Need> needs) {
+  for (const Need& need : needs) {
+    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+      const auto* from = static_cast<const std::byte*>(need.address);
+      const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
+      const bool unused = block.pins == 0 && block.state == State::away && !block.place.empty();
+      if (need.overwritten && whole && unused) block.unfilled = true;
+      add_pin(pins, block);
+      if (block.pins == 1) block.failure.reset();
+      return true;
+    });
+  }
+  for (const Need& need : needs) {
+    if (need.overwritten) continue;
+    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+      if (block.state == State::away) block.unfilled = false;
+      return true;
+    });
+  }
+}
+
+Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,
+                              bool& stepped_back) {
+  const size_t before = pins.blocks_.size();
+  claim(pins, needs);
+  for (;;) {
+    bool all_ready = true;
+    const uint64_t changes_before = changes_;
+    Result<void> outcome;
+    for (const Need& need : needs) {
+      each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+        Result<bool> ready = advance(block, need.access, pins, who, stepped_back);
+        if (!ready.ok()) outcome = std::move(ready).error();
+        all_ready = all_ready && ready.ok() && ready.value();
+        return outcome.ok() && !stepped_back;
+      });
+      if (!outcome.ok() || stepped_back) {
+        drop_pins(pins, before);
+        return outcome;
+      }
+    }
+    if (all_ready) break;
+    // Waiting for room on behalf of one block may have let another become ready: then nothing more
+    // would wake us.
+    if (changes_ == changes_before) stall();
+  }
+  write_behind();
+  return {};
+}
+
+Result<bool> Engine::touch(const void* address, Access access) {
+  {
+    MutexLock lock(mutex_);
+    if (find(address) == nullptr) return false;
+    ++stats_.faults;
+  }
+  Pins pins(*this);
+  const Need need{.address = address, .bytes = 1, .access = access};
+  if (Result<void> pinned = pin(pins, {&need, 1}, "a memory access outside any operator");
+      !pinned.ok()) {
+    return std::move(pinned).error();
+  }
+  MutexLock lock(mutex_);
+  drop_pins(pins, 0);  // and no eager eviction: the access that faulted is still to come
+  return true;
+}
+
+}  // namespace bottomless
