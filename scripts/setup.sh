@@ -5,6 +5,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p build
 log=$PWD/build/setup.log
 : >"$log"
+# Compiled once, whichever clone and whichever build folder asks; pip's build too.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CMAKE_CXX_COMPILER_LAUNCHER=ccache
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 
@@ -51,9 +53,7 @@ PY
 build() {
   local preset=$1
   shift
-  local launcher=()
-  command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  quietly cmake --preset "$preset" "${launcher[@]}" "$@"
+  quietly cmake --preset "$preset" "$@"
   if ! ninja -C "build/$preset" -n 2>/dev/null | grep -q 'no work to do'; then say "building build/$preset"; fi
   quietly cmake --build "build/$preset"
 }

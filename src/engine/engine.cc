@@ -199,6 +199,11 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
+void Engine::settle() {
+  MutexLock lock(mutex_);
+  while (transfers_ > 0) stall();
+}
+
 uint64_t Engine::live_storages() const {
   MutexLock lock(mutex_);
   return live_storages_;

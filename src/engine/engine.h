@@ -135,6 +135,8 @@ class Engine {
   void set_kind(const void* address, Kind kind);
   EngineStats stats() const;
   uint64_t live_storages() const;
+  // Waits for the transfers under way: storages that were freed during one go when it ends.
+  void settle();
 
  private:
   friend class Pins;

@@ -35,8 +35,9 @@ Session* Process::owner_of(const void* address) const {
 void Process::sweep() {
   for (size_t i = 0; i < kMostSessions; ++i) {
     Session* session = sessions_[i].get();
-    if (session == nullptr || session == current() || session->engine().live_storages() > 0)
-      continue;
+    if (session == nullptr || session == current()) continue;
+    session->engine().settle();
+    if (session->engine().live_storages() > 0) continue;
     published_[i].store(nullptr, std::memory_order_release);
     sessions_[i].reset();
     sessions_in_use_.fetch_sub(1, std::memory_order_acq_rel);

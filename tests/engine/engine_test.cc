@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "engine/rig.h"
@@ -246,6 +247,20 @@ TEST(EngineDeathTest, FreeingTwiceStopsTheProcess) {
         rig.free(at);
       },
       "freed twice");
+}
+
+TEST(Settle, AStorageFreedWhileItIsWrittenIsGoneAfterwards) {
+  Rig rig;
+  std::byte* at = rig.filled(kBlock, 1);
+  rig.store().hold();
+  std::thread making_room([&] { rig.filled(3 * kBlock, 2); });
+  rig.store().wait_for_pending(1);
+  rig.free(at);
+  EXPECT_GE(rig.engine().live_storages(), 1u) << "the write still uses its memory";
+  rig.store().let_go();
+  making_room.join();
+  rig.engine().settle();
+  EXPECT_EQ(rig.engine().live_storages(), 1u);
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ def test_disk_limit(script, disk):
 
 
 def test_too_small_a_limit_shows_the_programs_own_traceback(script, disk):
-    path = script("import torch\nx = torch.ones(8 << 20)\n")
+    path = script("import torch\nx = torch.randn(8 << 20)\n")
     outcome = run_limited([path], "12MiB", disk)
     assert outcome.code == 1
     assert outcome.err.startswith(f'Traceback (most recent call last):\n  File "{path}", line 2, in <module>\n')

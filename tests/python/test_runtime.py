@@ -141,7 +141,7 @@ def test_dropped_runtime_stays_in_force(disk):
     gc.collect()
     try:
         with pytest.raises(torch.OutOfMemoryError):
-            torch.ones(8 << 20)
+            torch.randn(8 << 20)
     finally:
         bottomless._current.close()
 
