@@ -5,8 +5,7 @@
 // Thread-safety: every member from any thread.
 // Lifetime: what was redirected stays so; the replacements must live as long as the process.
 #pragma once
-#include <bottomless/bytes.h>
-
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string_view>

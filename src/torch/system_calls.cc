@@ -253,29 +253,32 @@ ssize_t our_send(int fd, const void* buffer, size_t bytes, int flags) {
   return our_sendto(fd, buffer, bytes, flags, nullptr, 0);
 }
 
-// Streams: libc calls the kernel from inside, where no import can be redirected.
-size_t our_fread(void* buffer, size_t size, size_t count, FILE* file) {
-  Session* session = size == 0 ? nullptr : owner_of(buffer);
-  if (session == nullptr) return ::fread(buffer, size, count, file);
+// Streams: libc calls the kernel from inside, where no import can be redirected. `call` is fread or
+// fwrite on bytes.
+template <class Call>
+size_t over_stream(Session& session, const void* buffer, size_t size, size_t count, Access access,
+                   Call call) {
   const iovec whole = one(buffer, size * count);
-  const ssize_t got =
-      transfer(*session, {&whole, 1}, Access::write, Rest::proceed, share_of(*session),
+  const ssize_t moved =
+      transfer(session, {&whole, 1}, access, Rest::proceed, share_of(session),
                [&](std::span<iovec> piece, Bytes) {
-                 return static_cast<ssize_t>(::fread(piece[0].iov_base, 1, piece[0].iov_len, file));
+                 return static_cast<ssize_t>(call(piece[0].iov_base, piece[0].iov_len));
                });
-  return got < 0 ? 0 : static_cast<size_t>(got) / size;
+  return moved < 0 ? 0 : static_cast<size_t>(moved) / size;
+}
+
+size_t our_fread(void* buffer, size_t size, size_t count, FILE* file) {
+  Session* session = size * count == 0 ? nullptr : owner_of(buffer);
+  if (session == nullptr) return ::fread(buffer, size, count, file);
+  return over_stream(*session, buffer, size, count, Access::write,
+                     [&](void* piece, size_t bytes) { return ::fread(piece, 1, bytes, file); });
 }
 
 size_t our_fwrite(const void* buffer, size_t size, size_t count, FILE* file) {
-  Session* session = size == 0 ? nullptr : owner_of(buffer);
+  Session* session = size * count == 0 ? nullptr : owner_of(buffer);
   if (session == nullptr) return ::fwrite(buffer, size, count, file);
-  const iovec whole = one(buffer, size * count);
-  const ssize_t put = transfer(
-      *session, {&whole, 1}, Access::read, Rest::proceed, share_of(*session),
-      [&](std::span<iovec> piece, Bytes) {
-        return static_cast<ssize_t>(::fwrite(piece[0].iov_base, 1, piece[0].iov_len, file));
-      });
-  return put < 0 ? 0 : static_cast<size_t>(put) / size;
+  return over_stream(*session, buffer, size, count, Access::read,
+                     [&](void* piece, size_t bytes) { return ::fwrite(piece, 1, bytes, file); });
 }
 
 // How many calls look for new libraries after one began to be loaded: it is not there yet when we

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <cstring>
-#include <future>
+#include <span>
 
+#include "support/aligned_buffer.h"
+#include "support/completions.h"
 #include "support/memory_store.h"
 
 namespace bottomless {
@@ -13,31 +13,29 @@ namespace {
 
 constexpr Bytes kBytes = 64_KiB;
 
-// Aligned memory of one value.
-struct Memory {
-  explicit Memory(int value) : at(static_cast<std::byte*>(std::aligned_alloc(4096, kBytes))) {
-    std::memset(at, value, kBytes);
-  }
-  ~Memory() { std::free(at); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  Pieces whole() { return {{at, kBytes}}; }
-  Pieces in_three() { return {{at, 4096}, {at + 4096, 8192}, {at + 12288, kBytes - 12288}}; }
-
-  std::byte* at;
-};
+Pieces in_three(AlignedBuffer& memory) {
+  const std::span<std::byte> all = memory.span();
+  return {all.first(4096), all.subspan(4096, 8192), all.subspan(12288)};
+}
 
 class Checked : public testing::Test {
  protected:
   Result<void> write(const Extent& extent, Pieces pieces) {
-    std::promise<Result<void>> done;
-    store_.write(extent, std::move(pieces), [&](Result<void> r) { done.set_value(std::move(r)); });
-    return done.get_future().get();
+    Completions completions;
+    store_.write(extent, std::move(pieces), completions.expect());
+    completions.wait_for_all();
+    return completions.outcome(0);
   }
   Result<void> read(const Extent& extent, Pieces pieces) {
-    std::promise<Result<void>> done;
-    store_.read(extent, std::move(pieces), [&](Result<void> r) { done.set_value(std::move(r)); });
-    return done.get_future().get();
+    Completions completions;
+    store_.read(extent, std::move(pieces), completions.expect());
+    completions.wait_for_all();
+    return completions.outcome(0);
+  }
+  static AlignedBuffer filled(uint64_t key) {
+    AlignedBuffer memory(kBytes);
+    memory.fill(key);
+    return memory;
   }
 
   MemoryStore* below_ = new MemoryStore;  // NOLINT: owned by the store
@@ -45,22 +43,22 @@ class Checked : public testing::Test {
 };
 
 TEST_F(Checked, ReadsWhatWasWrittenInWhateverPieces) {
-  Memory out(7);
-  Memory in(0);
+  AlignedBuffer out = filled(7);
+  AlignedBuffer in = filled(0);
   const Extent extent = store_.allocate(kBytes).value();
-  ASSERT_TRUE(write(extent, out.whole()).ok());
-  ASSERT_TRUE(read(extent, in.in_three()).ok());
-  EXPECT_EQ(std::memcmp(in.at, out.at, kBytes), 0);
+  ASSERT_TRUE(write(extent, {out.span()}).ok());
+  ASSERT_TRUE(read(extent, in_three(in)).ok());
+  EXPECT_EQ(in.mismatch(7), kBytes);
   store_.free(extent);
 }
 
 TEST_F(Checked, AFlippedBitIsAnErrorThatNamesThePlace) {
-  Memory out(7);
-  Memory in(0);
+  AlignedBuffer out = filled(7);
+  AlignedBuffer in = filled(0);
   const Extent extent = store_.allocate(kBytes).value();
-  ASSERT_TRUE(write(extent, out.in_three()).ok());
+  ASSERT_TRUE(write(extent, in_three(out)).ok());
   below_->corrupt();
-  const Result<void> outcome = read(extent, in.whole());
+  const Result<void> outcome = read(extent, {in.span()});
   ASSERT_FALSE(outcome.ok());
   EXPECT_EQ(outcome.error().code, Code::io);
   EXPECT_NE(outcome.error().message.find("not what was written"), std::string::npos);
@@ -70,34 +68,34 @@ TEST_F(Checked, AFlippedBitIsAnErrorThatNamesThePlace) {
 }
 
 TEST_F(Checked, WhatIsWrittenAgainIsComparedWithTheNewContent) {
-  Memory first(1);
-  Memory second(2);
-  Memory in(0);
+  AlignedBuffer first = filled(1);
+  AlignedBuffer second = filled(2);
+  AlignedBuffer in = filled(0);
   const Extent extent = store_.allocate(kBytes).value();
-  ASSERT_TRUE(write(extent, first.whole()).ok());
-  ASSERT_TRUE(write(extent, second.whole()).ok());
-  EXPECT_TRUE(read(extent, in.whole()).ok());
-  EXPECT_EQ(in.at[9], std::byte{2});
+  ASSERT_TRUE(write(extent, {first.span()}).ok());
+  ASSERT_TRUE(write(extent, {second.span()}).ok());
+  EXPECT_TRUE(read(extent, {in.span()}).ok());
+  EXPECT_EQ(in.mismatch(2), kBytes);
   store_.free(extent);
 }
 
 TEST_F(Checked, AnExtentThatWasGivenBackIsForgotten) {
-  Memory out(1);
-  Memory in(0);
+  AlignedBuffer out = filled(1);
+  AlignedBuffer in = filled(0);
   const Extent extent = store_.allocate(kBytes).value();
-  ASSERT_TRUE(write(extent, out.whole()).ok());
+  ASSERT_TRUE(write(extent, {out.span()}).ok());
   store_.free(extent);
   const Extent next = store_.allocate(kBytes).value();
-  EXPECT_TRUE(read(next, in.whole()).ok());  // whatever it holds
+  EXPECT_TRUE(read(next, {in.span()}).ok());  // whatever it holds
   store_.free(next);
 }
 
 TEST_F(Checked, ErrorsOfTheStoreBelowComeThrough) {
-  Memory out(1);
+  AlignedBuffer out = filled(1);
   const Extent extent = store_.allocate(kBytes).value();
   below_->fail(FailAt{.operation = Operation::write});
-  EXPECT_FALSE(write(extent, out.whole()).ok());
-  EXPECT_TRUE(write(extent, out.whole()).ok());
+  EXPECT_FALSE(write(extent, {out.span()}).ok());
+  EXPECT_TRUE(write(extent, {out.span()}).ok());
   store_.free(extent);
 }
 

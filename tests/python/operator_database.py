@@ -84,8 +84,6 @@ def module_runs(module):
 
 
 def optimizer_runs(optimizer):
-    from torch.testing._internal.common_optimizers import get_error_inputs_for_all_optims  # noqa: F401  the same module
-
     for given, implementation in itertools.product(
         optimizer.optim_inputs_func(device="cpu"), ["for-loop", *optimizer.supported_impls]
     ):

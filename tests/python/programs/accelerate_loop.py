@@ -1,6 +1,5 @@
 """An accelerate loop as in its documentation: gradient accumulation, clipping, a schedule, state saved and loaded."""
 
-import sys
 import tempfile
 
 import torch
@@ -32,4 +31,3 @@ for epoch in range(2):
         accelerator.save_state(directory)
         accelerator.load_state(directory)
 print(digest(model.state_dict(), optimizer.state_dict()))
-sys.stdout.flush()
