@@ -2,6 +2,7 @@
 // understands.
 // Thread-safety: that is what they are for.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -43,6 +44,10 @@ class CondVar {
  public:
   // The caller holds `mutex` (through a MutexLock); it is released while waiting.
   void wait(Mutex& mutex) BOTTOMLESS_REQUIRES(mutex) { condition_.wait(mutex); }
+  // At most for so long; may return earlier, as wait() may.
+  void wait_for(Mutex& mutex, std::chrono::nanoseconds most) BOTTOMLESS_REQUIRES(mutex) {
+    condition_.wait_for(mutex, most);
+  }
   void notify_all() { condition_.notify_all(); }
   void notify_one() { condition_.notify_one(); }
 

@@ -5,9 +5,11 @@
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "engine/places.h"
@@ -19,10 +21,25 @@ namespace bottomless {
 
 struct Storage;
 
-// resident --evict--> writing --written--> away --pin--> fetching --read--> resident
-// A clean block skips writing; a block pinned while it is being written stays resident; a block
-// that was never written to has no content to fetch and becomes resident at once.
-enum class State : uint8_t { resident, writing, away, fetching };
+enum class State : uint8_t { away, fetching, resident, writing };
+inline constexpr std::array<std::string_view, 4> kStateNames{"away", "fetching", "resident",
+                                                             "writing"};
+
+// Every way a block's state may change; docs/states.md draws it.
+struct Transition {
+  State from;
+  State to;
+  std::string_view when;
+};
+inline constexpr std::array kTransitions{
+    Transition{State::away, State::fetching, "it is wanted, and its content lies below"},
+    Transition{State::away, State::resident, "it is wanted, and none of its content is"},
+    Transition{State::fetching, State::resident, "the read succeeded"},
+    Transition{State::fetching, State::away, "the read failed"},
+    Transition{State::resident, State::writing, "it is evicted, and newer than what lies below"},
+    Transition{State::resident, State::away, "it is evicted, and what lies below is the same"},
+    Transition{State::writing, State::resident, "the write ended, well or not"},
+};
 
 struct Block : EvictionCandidate {
   Storage* storage = nullptr;
@@ -37,6 +54,9 @@ struct Block : EvictionCandidate {
   // Whoever pins it will write all of it, so its content was not fetched; unless that is done, the
   // content is what lies below.
   bool unfilled = false;
+  bool ahead = false;  // the fetch under way was begun before anybody waited for it
+
+  void become(State next);
 };
 
 struct Storage {

@@ -37,7 +37,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& 
 
 Engine::~Engine() {
   MutexLock lock(mutex_);
-  while (transfers_ > 0) stall();
+  finish_transfers();
   for (Storage* storage : table_) {
     if (storage != nullptr) finalize(*storage);  // clears its entries
   }
@@ -102,7 +102,7 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
     block.at = storage->at + i * block_bytes_;
     block.bytes = std::min(block_bytes_, bytes - i * block_bytes_);
     if (reused == nullptr) continue;
-    block.state = State::resident;
+    block.become(State::resident);
     block.access = Access::write;
     block.dirty = true;
     stats_.resident.add(kind, footprint(block));
@@ -142,7 +142,7 @@ Result<void> Engine::fill(Storage& storage, Pins& pins, std::string_view who) {
     bool stepped_back = false;
     Result<void> ready =
         wait_for_room(footprint(block), &pins, Phase::allocating, who, stepped_back);
-    if (ready.ok()) ready = start_fetch(block, Access::write);
+    if (ready.ok()) ready = start_fetch(block, Access::write, Urgency::now);
     if (!ready.ok()) {
       drop_pins(pins, before);
       return ready;
@@ -201,7 +201,7 @@ EngineStats Engine::stats() const {
 
 void Engine::settle() {
   MutexLock lock(mutex_);
-  while (transfers_ > 0) stall();
+  finish_transfers();
 }
 
 uint64_t Engine::live_storages() const {

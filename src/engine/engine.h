@@ -10,6 +10,7 @@
 #include <bottomless/result.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "engine/block.h"
 #include "engine/places.h"
@@ -39,6 +41,9 @@ struct EngineOptions {
   Bytes fixed_overhead = 0;  // what the owner's own threads, rings and tables take of the limit
   Eviction eviction = Eviction::when_needed;
   size_t spare_places = 0;  // in the store, for the day it is full; see places.h
+  // An operation that has waited for so long, for a disk that answers nothing, fails.
+  std::chrono::nanoseconds patience = std::chrono::seconds(60);
+  LogSink log = [](LogLevel, std::string_view) {};
 };
 
 struct EngineStats {
@@ -50,6 +55,7 @@ struct EngineStats {
   uint64_t faults = 0;
   uint64_t evictions = 0;
   uint64_t demand_fetches = 0;
+  uint64_t fetches_ahead = 0;
   double stall_seconds = 0;
   KindBytes resident;
   Bytes charged_bytes = 0;
@@ -110,6 +116,10 @@ class Engine {
   // limit holds.
   Result<void> pin(Pins& pins, std::span<const Need> needs, std::string_view who);
 
+  // Begins to bring in what of these ranges is away, as far as there is room for it without anything
+  // having to leave. Waits for nothing, and gives way to everybody who does.
+  void fetch_ahead(std::span<const Need> needs);
+
   // For a fault handler's service thread: makes the block around `address` accessible. False: not
   // one of ours.
   Result<bool> touch(const void* address, Access access);
@@ -162,14 +172,20 @@ class Engine {
                        bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> wait_for_room(Bytes bytes, const Pins* pins, Phase phase, std::string_view who,
                              bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
-  bool make_room(Bytes bytes, Places::Leave leave) BOTTOMLESS_REQUIRES(mutex_);
+  bool make_room(Bytes bytes, Places::Leave leave, Urgency urgency) BOTTOMLESS_REQUIRES(mutex_);
   void write_behind() BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> evict(Block& block, Places::Leave leave) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> evict(Block& block, Places::Leave leave, Urgency urgency)
+      BOTTOMLESS_REQUIRES(mutex_);
   void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
-  void start_write(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void start_write(Block& block, Urgency urgency) BOTTOMLESS_REQUIRES(mutex_);
+  using Clock = std::chrono::steady_clock;
   void stall() BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> stall_since(std::optional<Clock::time_point>& began, std::string_view who)
+      BOTTOMLESS_REQUIRES(mutex_);
+  void finish_transfers() BOTTOMLESS_REQUIRES(mutex_);
   void announce() BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> start_fetch(Block& block, Access access) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> start_fetch(Block& block, Access access, Urgency urgency)
+      BOTTOMLESS_REQUIRES(mutex_);
   void written(Block& block, Result<void> outcome);
   void fetched(Block& block, Frames&& frames, Access access, Result<void> outcome);
   void make_resident(Block& block, Frames&& frames, Access access) BOTTOMLESS_REQUIRES(mutex_);

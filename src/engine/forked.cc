@@ -32,7 +32,7 @@ bool Engine::touch_in_child(const void* address, Access access) noexcept BOTTOML
       return block.place.empty() ||
              store_.read_in_child(block.place.extent, {copy, round_to_store(block.bytes)});
     });
-    if (served) block.state = State::resident;
+    if (served && block.state != State::resident) block.become(State::resident);
   }
   touching_in_child_.clear(std::memory_order_release);
   return served;

@@ -115,6 +115,7 @@ Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::stri
                               bool& stepped_back) {
   const size_t before = pins.blocks_.size();
   claim(pins, needs);
+  std::optional<Clock::time_point> began;
   for (;;) {
     bool all_ready = true;
     const uint64_t changes_before = changes_;
@@ -134,10 +135,26 @@ Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::stri
     if (all_ready) break;
     // Waiting for room on behalf of one block may have let another become ready: then nothing more
     // would wake us.
-    if (changes_ == changes_before) stall();
+    if (changes_ != changes_before) continue;
+    if (Result<void> waited = stall_since(began, who); !waited.ok()) {
+      drop_pins(pins, before);
+      return waited;
+    }
   }
   write_behind();
   return {};
+}
+
+void Engine::fetch_ahead(std::span<const Need> needs) {
+  MutexLock lock(mutex_);
+  for (const Need& need : needs) {
+    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+      if (block.state != State::away || block.place.empty() || block.storage->dead) return true;
+      if (footprint(block) > heap_->available()) return false;
+      block.failure.reset();
+      return start_fetch(block, Access::read, Urgency::ahead).ok();
+    });
+  }
 }
 
 Result<bool> Engine::touch(const void* address, Access access) {

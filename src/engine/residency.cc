@@ -7,14 +7,34 @@
 
 namespace bottomless {
 
-// Waits for any change; the time counts as stall.
+// Waits for any change, but not for ever; the time counts as stall.
 void Engine::stall() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   ++waiters_;
-  changed_.wait(mutex_);
+  changed_.wait_for(mutex_, options_.patience);
   --waiters_;
-  stats_.stall_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stats_.stall_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// For an operation that began to wait at `began`, none: now. Fails when that is long ago and a disk
+// is why. What the disk owes stays under way: the memory belongs to it until it answers.
+Result<void> Engine::stall_since(std::optional<Clock::time_point>& began, std::string_view who) {
+  if (!began) began = Clock::now();
+  stall();
+  if (transfers_ == 0 || Clock::now() - *began < options_.patience) return {};
+  std::optional<Error> late = store_.overdue(options_.patience);
+  if (!late) return {};
+  return Error{late->code, "run " + std::string(who) + ": " + late->message};
+}
+
+// Waits as long as it takes: the memory of a transfer cannot be given up while it is under way.
+void Engine::finish_transfers() {
+  bool told = false;
+  while (transfers_ > 0) {
+    stall();
+    const std::optional<Error> late = store_.overdue(options_.patience);
+    if (late && !std::exchange(told, true)) options_.log(LogLevel::warning, late->message);
+  }
 }
 
 void Engine::announce() {
@@ -32,6 +52,7 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
     case State::writing:
       return access != Access::write;  // it can be read meanwhile
     case State::fetching:
+      if (std::exchange(block.ahead, false)) store_.hurry(block.place.extent);
       return false;
     case State::away:
       break;
@@ -41,7 +62,7 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
   if (!room.ok()) return std::move(room).error();
   // Waiting gave up the lock: another operation may have started the fetch.
   if (stepped_back || block.state != State::away) return false;
-  if (Result<void> started = start_fetch(block, access); !started.ok())
+  if (Result<void> started = start_fetch(block, access, Urgency::now); !started.ok())
     return std::move(started).error();
   return block.state == State::resident;
 }
@@ -57,8 +78,9 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
   const Places::Leave leave = phase == Phase::pinning ? Places::Leave::none
                               : bytes <= charge_step_ ? Places::Leave::half
                                                       : Places::Leave::all;
+  std::optional<Clock::time_point> began;
   for (;;) {
-    if (make_room(bytes, leave)) return {};
+    if (make_room(bytes, leave, Urgency::now)) return {};
     if (broken_writes_ != broken_before) {
       return Error{last_broken_write_.code,
                    "make room for " + std::string(who) + ": " + last_broken_write_.message};
@@ -83,13 +105,14 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
     }
     unsigned& stuck = phase == Phase::pinning ? stuck_pinning_ : stuck_allocating_;
     stuck += me;
-    stall();
+    Result<void> waited = stall_since(began, who);
     stuck -= me;
+    if (!waited.ok()) return waited;
   }
 }
 
 // Starts as many evictions as `bytes` need; true when they fit already.
-bool Engine::make_room(Bytes bytes, Places::Leave leave) {
+bool Engine::make_room(Bytes bytes, Places::Leave leave, Urgency urgency) {
   refusal_.reset();
   std::vector<Block*> refused;
   if (heap_->in_use() + bytes > heap_->budget()) relax_reserves(2 * charge_step_);
@@ -98,7 +121,7 @@ bool Engine::make_room(Bytes bytes, Places::Leave leave) {
     if (victim == nullptr) break;
     short_of_room_ = true;
     auto& block = static_cast<Block&>(*victim);
-    if (Result<void> evicted = evict(block, leave); !evicted.ok()) {
+    if (Result<void> evicted = evict(block, leave, urgency); !evicted.ok()) {
       // A full disk: blocks that are clean can still leave, so look further.
       refusal_ = std::move(evicted).error();
       withdraw(block);
@@ -114,10 +137,10 @@ void Engine::write_behind() {
   // With a full store only clean blocks could leave, and those are the ones just brought back.
   const bool useful =
       short_of_room_ && !places_.full() && options_.eviction == Eviction::when_needed;
-  if (useful) make_room(options_.limit / 16, Places::Leave::all);
+  if (useful) make_room(options_.limit / 16, Places::Leave::all, Urgency::ahead);
 }
 
-Result<void> Engine::evict(Block& block, Places::Leave leave) {
+Result<void> Engine::evict(Block& block, Places::Leave leave, Urgency urgency) {
   if (!block.dirty) {
     withdraw(block);
     make_absent(block);
@@ -131,20 +154,20 @@ Result<void> Engine::evict(Block& block, Places::Leave leave) {
     block.place = place.value();
   }
   withdraw(block);
-  start_write(block);
+  start_write(block, urgency);
   ++stats_.evictions;
   return {};
 }
 
 void Engine::evict_all_idle() {
   while (EvictionCandidate* victim = policy_->victim()) {
-    if (!evict(static_cast<Block&>(*victim), Places::Leave::all).ok())
+    if (!evict(static_cast<Block&>(*victim), Places::Leave::all, Urgency::now).ok())
       return;  // the disk is full: stays, and whoever needs room hears of it
   }
 }
 
-void Engine::start_write(Block& block) {
-  block.state = State::writing;
+void Engine::start_write(Block& block, Urgency urgency) {
+  block.become(State::writing);
   // From here on a write by anybody faults and waits: what reaches the disk is one consistent
   // version.
   heap_->protect(block.at, block.bytes, Access::read);
@@ -152,7 +175,7 @@ void Engine::start_write(Block& block) {
   leaving_bytes_ += footprint(block);
   ++transfers_;
   ++writes_;
-  store_.write(block.place.extent, {{block.at, round_to_store(block.bytes)}},
+  store_.write(block.place.extent, {{block.at, round_to_store(block.bytes)}}, urgency,
                [this, &block](Result<void> outcome) { written(block, std::move(outcome)); });
 }
 
@@ -161,7 +184,7 @@ void Engine::written(Block& block, Result<void> outcome) {
   --transfers_;
   --writes_;
   if (block.pins == 0) leaving_bytes_ -= footprint(block);
-  block.state = State::resident;
+  block.become(State::resident);
   if (outcome.ok()) {
     block.dirty = false;
     stats_.written_bytes += round_to_store(block.bytes);
@@ -181,7 +204,7 @@ void Engine::written(Block& block, Result<void> outcome) {
   announce();
 }
 
-Result<void> Engine::start_fetch(Block& block, Access access) {
+Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
   Result<Frames> frames = heap_->take(block.bytes);
   if (!frames.ok()) return std::move(frames).error();
   note_peak();
@@ -189,14 +212,15 @@ Result<void> Engine::start_fetch(Block& block, Access access) {
     make_resident(block, std::move(frames).value(), Access::write);
     return {};
   }
-  block.state = State::fetching;
+  block.become(State::fetching);
+  block.ahead = urgency == Urgency::ahead;
   ++transfers_;
-  ++stats_.demand_fetches;
+  ++(block.ahead ? stats_.fetches_ahead : stats_.demand_fetches);
   // Read into frames that nobody else can see, and only then move them under the block: all of it
   // appears at once.
   auto shared = std::make_shared<Frames>(std::move(frames).value());
   Pieces pieces = shared->pieces(round_to_store(block.bytes), heap_->frame_sizes());
-  store_.read(block.place.extent, std::move(pieces),
+  store_.read(block.place.extent, std::move(pieces), urgency,
               [this, &block, shared, access](Result<void> outcome) {
                 fetched(block, std::move(*shared), access, std::move(outcome));
               });
@@ -206,12 +230,13 @@ Result<void> Engine::start_fetch(Block& block, Access access) {
 void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> outcome) {
   MutexLock lock(mutex_);
   --transfers_;
+  block.ahead = false;
   if (outcome.ok()) {
     stats_.read_bytes += round_to_store(block.bytes);
     make_resident(block, std::move(frames), access);
   } else {
     heap_->park(std::move(frames));
-    block.state = State::away;
+    block.become(State::away);
     block.failure = std::make_unique<Error>(std::move(outcome).error());
   }
   if (block.storage->dead) {
@@ -224,7 +249,7 @@ void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> 
 
 void Engine::make_resident(Block& block, Frames&& frames, Access access) {
   heap_->map(block.at, std::move(frames), access);
-  block.state = State::resident;
+  block.become(State::resident);
   block.access = access;
   block.dirty = access == Access::write;
   stats_.resident.add(block.storage->kind, footprint(block));
@@ -232,7 +257,7 @@ void Engine::make_resident(Block& block, Frames&& frames, Access access) {
 
 void Engine::make_absent(Block& block) {
   heap_->unmap(block.at, block.bytes);
-  block.state = State::away;
+  block.become(State::away);
   block.access = Access::none;
   stats_.resident.remove(block.storage->kind, footprint(block));
 }

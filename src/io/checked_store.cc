@@ -40,11 +40,10 @@ void CheckedStore::free(const Extent& extent) {
   below_->free(extent);
 }
 
-void CheckedStore::write(const Extent& extent, Pieces from,
-                         std::function<void(Result<void>)> done) {
+void CheckedStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
   Pieces pieces = from;
   below_->write(
-      extent, std::move(from),
+      extent, std::move(from), urgency,
       [this, extent, pieces = std::move(pieces), done = std::move(done)](Result<void> outcome) {
         if (outcome.ok()) {
           // The memory is still as it was written: whoever wants to change it waits.
@@ -75,10 +74,10 @@ Result<void> CheckedStore::compare(const Extent& extent, const Pieces& pieces) {
                              "its path to memory is broken: name another with --disk"};
 }
 
-void CheckedStore::read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) {
+void CheckedStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
   Pieces pieces = into;
   below_->read(
-      extent, std::move(into),
+      extent, std::move(into), urgency,
       [this, extent, pieces = std::move(pieces), done = std::move(done)](Result<void> outcome) {
         done(outcome.ok() ? compare(extent, pieces) : std::move(outcome));
       });

@@ -18,8 +18,12 @@ class CheckedStore final : public Store {
 
   Result<Extent> allocate(Bytes bytes) override { return below_->allocate(bytes); }
   void free(const Extent& extent) override;
-  void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) override;
-  void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) override;
+  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
+  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
+  void hurry(const Extent& extent) override { below_->hurry(extent); }
+  std::optional<Error> overdue(std::chrono::nanoseconds patience) override {
+    return below_->overdue(patience);
+  }
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override {
     return below_->read_in_child(extent, into);
   }

@@ -50,11 +50,36 @@ void DiskQueue::submit(DiskRequest request) {
   if (wake) transfers_->wake();
 }
 
+void DiskQueue::hurry(uint64_t offset) {
+  {
+    MutexLock lock(mutex_);
+    hurried_.push_back(offset);
+  }
+  transfers_->wake();
+}
+
+std::optional<DiskQueue::Clock::time_point> DiskQueue::waiting_since() const {
+  const int64_t oldest = oldest_.load(std::memory_order_relaxed);
+  if (oldest == 0) return std::nullopt;
+  return Clock::time_point(std::chrono::nanoseconds(oldest));
+}
+
+void DiskQueue::note_oldest() {
+  auto oldest = Clock::time_point::max();
+  for (const Slot& slot : slots_) {
+    if (slot.owner != nullptr) oldest = std::min(oldest, slot.since);
+  }
+  const bool idle = oldest == Clock::time_point::max();
+  oldest_.store(idle ? 0 : std::chrono::nanoseconds(oldest.time_since_epoch()).count(),
+                std::memory_order_relaxed);
+}
+
 void DiskQueue::run() {
   std::vector<Moved> results;
   for (;;) {
     collect();
     start_transfers();
+    note_oldest();
     if (free_slots_.size() == kDepth && ended())
       return;  // nothing under way, so nothing is waiting for a slot either
     results.clear();
@@ -66,15 +91,26 @@ void DiskQueue::run() {
 // Takes over what has been submitted.
 void DiskQueue::collect() {
   std::deque<DiskRequest> arrived;
+  std::vector<uint64_t> hurried;
   {
     MutexLock lock(mutex_);
     arrived.swap(inbox_);
+    hurried.swap(hurried_);
   }
   for (DiskRequest& request : arrived) {
     auto active = std::make_unique<Active>();
     active->next_offset = request.offset;
     active->request = std::move(request);
-    starting_.push_back(std::move(active));
+    auto& waiting = active->request.urgency == Urgency::now ? urgent_ : ahead_;
+    waiting.push_back(std::move(active));
+  }
+  for (const uint64_t offset : hurried) {
+    const auto found = std::find_if(ahead_.begin(), ahead_.end(), [&](const auto& active) {
+      return active->request.offset == offset;
+    });
+    if (found == ahead_.end()) continue;  // all of it has been started
+    urgent_.push_back(std::move(*found));
+    ahead_.erase(found);
   }
 }
 
@@ -85,14 +121,19 @@ bool DiskQueue::ended() {
 }
 
 void DiskQueue::start_transfers() {
-  while (!starting_.empty() && !free_slots_.empty()) {
-    Active* active = starting_.front().get();
+  start_transfers_of(urgent_, kDepth);
+  start_transfers_of(ahead_, kDepthAhead);
+}
+
+void DiskQueue::start_transfers_of(std::deque<std::unique_ptr<Active>>& waiting, unsigned depth) {
+  while (!waiting.empty() && kDepth - free_slots_.size() < depth) {
+    Active* active = waiting.front().get();
     if (!active->all_started() && active->outcome.ok()) {
       start_next(*active);
       continue;
     }
-    draining_.emplace(active, std::move(starting_.front()));
-    starting_.pop_front();
+    draining_.emplace(active, std::move(waiting.front()));
+    waiting.pop_front();
     finish_if_done(active);
   }
 }
@@ -109,7 +150,8 @@ void DiskQueue::start_next(Active& active) {
                                .memory = memory,
                                .tag = slot},
                   .owner = &active,
-                  .retries = 0};
+                  .retries = 0,
+                  .since = Clock::now()};
   transfers_->start(slots_[slot].transfer);
   ++active.under_way;
   active.next_offset += memory.size();
@@ -149,6 +191,7 @@ void DiskQueue::handle(const Moved& moved) {
                                          std::to_string(moved.result) +
                                          " bytes could be moved; the file ends early"};
   }
+  slot.owner = nullptr;
   free_slots_.push_back(static_cast<unsigned>(moved.tag));
   --owner->under_way;
   finish_if_done(owner);

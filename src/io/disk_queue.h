@@ -1,15 +1,19 @@
 // The queue of work of one disk: one thread that owns one Transfers, cuts requests into pieces,
 // keeps the disk's queue filled, resumes short transfers, and reports each request exactly once:
-// done or failed.
+// done or failed. What somebody waits for overtakes what is done ahead; among equals the first to
+// come is the first to go.
 // Thread-safety: submit() from any thread.
 // Lifetime: the destructor carries out what was submitted, then ends the thread.
 #pragma once
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
 
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -18,6 +22,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "io/transfers.h"
+#include "io/urgency.h"
 
 namespace bottomless {
 
@@ -31,11 +36,13 @@ struct DiskRequest {
   std::vector<std::span<std::byte>> pieces;  // aligned as O_DIRECT asks
   std::string target;                        // what to call the file in an error
   Done done;
+  Urgency urgency = Urgency::now;
 };
 
 class DiskQueue {
  public:
   static constexpr unsigned kDepth = 32;
+  static constexpr unsigned kDepthAhead = 16;     // of these, for what is done ahead
   static constexpr Bytes kTransferBytes = 1_MiB;  // where fio reaches full bandwidth at this depth
   static constexpr Bytes kAlignment = 4_KiB;
 
@@ -46,6 +53,12 @@ class DiskQueue {
   DiskQueue& operator=(const DiskQueue&) = delete;
 
   void submit(DiskRequest request) BOTTOMLESS_EXCLUDES(mutex_);
+  // Somebody waits now for a request that was submitted ahead, named by its offset.
+  void hurry(uint64_t offset) BOTTOMLESS_EXCLUDES(mutex_);
+
+  using Clock = std::chrono::steady_clock;
+  // When the oldest transfer under way was started; none: the disk owes nothing.
+  std::optional<Clock::time_point> waiting_since() const;
 
  private:
   struct Active {  // a request that has started
@@ -59,8 +72,9 @@ class DiskQueue {
   };
   struct Slot {  // a transfer under way
     Transfer transfer;
-    Active* owner = nullptr;
+    Active* owner = nullptr;  // none: the slot is free
     unsigned retries = 0;
+    Clock::time_point since;
   };
 
   explicit DiskQueue(std::unique_ptr<Transfers> transfers);
@@ -68,6 +82,8 @@ class DiskQueue {
   void collect() BOTTOMLESS_EXCLUDES(mutex_);
   bool ended() BOTTOMLESS_EXCLUDES(mutex_);
   void start_transfers();
+  void start_transfers_of(std::deque<std::unique_ptr<Active>>& waiting, unsigned depth);
+  void note_oldest();
   void start_next(Active& active);
   void handle(const Moved& moved);
   void finish_if_done(Active* active);
@@ -76,10 +92,14 @@ class DiskQueue {
 
   Mutex mutex_;
   std::deque<DiskRequest> inbox_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::vector<uint64_t> hurried_ BOTTOMLESS_GUARDED_BY(mutex_);  // offsets
   bool stopping_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+  // Nanoseconds of Clock, 0: nothing under way. Relaxed order suffices: it guards nothing.
+  std::atomic<int64_t> oldest_{0};
 
   // Only the queue's own thread touches these.
-  std::deque<std::unique_ptr<Active>> starting_;
+  std::deque<std::unique_ptr<Active>> urgent_;  // not all pieces started yet
+  std::deque<std::unique_ptr<Active>> ahead_;   // likewise
   std::unordered_map<Active*, std::unique_ptr<Active>>
       draining_;  // all pieces started, some under way
   std::vector<Slot> slots_;

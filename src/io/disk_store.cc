@@ -5,13 +5,116 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/thread.h"
+#include "io/disk_speed.h"
+
 namespace bottomless {
 namespace {
 
 constexpr Bytes kLeastGrowth = 16_MiB;
 constexpr Bytes kMostGrowth = 1_GiB;
+constexpr Bytes kRingBytes = 64_KiB;
+constexpr Bytes kSpeedProbe = 16_MiB;
+constexpr Bytes kLeastSpeedProbe = 1_MiB;
+constexpr double kMuchSlower = 4;
+
+std::string quoted(const std::filesystem::path& directory) {
+  return "'" + directory.string() + "'";
+}
+
+std::string format_speed(double bytes_per_second) {
+  return format_bytes(static_cast<Bytes>(bytes_per_second)) + "/s";
+}
 
 }  // namespace
+
+DiskStore::DiskStore(std::vector<Disk> disks, std::optional<Bytes> limit)
+    : limit_(limit), disks_(std::move(disks)) {
+  for (const Disk& disk : disks_) own_memory_ += disk.own_memory;
+}
+
+Result<DiskStore::Disk> DiskStore::open_disk(const std::filesystem::path& directory, size_t index,
+                                             const DiskStoreOptions& options) {
+  Result<ScratchFile> file = ScratchFile::open(directory);
+  if (!file.ok()) return std::move(file).error();
+  if (file.value().caching() == Caching::buffered) {
+    options.log(
+        LogLevel::warning,
+        quoted(directory) +
+            " does not support O_DIRECT: going through the page cache, which is slower and takes "
+            "memory outside the limit");
+  }
+  unsigned threads = 1;
+  Result<std::unique_ptr<Transfers>> transfers =
+      options.transfers ? options.transfers() : make_uring_transfers(DiskQueue::kDepth);
+  if (!transfers.ok()) {
+    options.log(LogLevel::warning, transfers.error().message + ": falling back to " +
+                                       std::to_string(kTransferThreads) + " transfers at a time");
+    threads += kTransferThreads;
+    transfers = make_threaded_transfers();
+    if (!transfers.ok()) return std::move(transfers).error();
+  }
+  Result<std::unique_ptr<DiskQueue>> queue =
+      DiskQueue::start("bl-disk" + std::to_string(index), std::move(transfers).value());
+  if (!queue.ok()) return std::move(queue).error();
+  return Disk{.file = std::move(file).value(),
+              .extents = FirstFit(0),
+              .queue = std::move(queue).value(),
+              .target = "the scratch file in " + quoted(directory),
+              .own_memory = threads * Thread::kStackBytes + kRingBytes};
+}
+
+// One disk needs no measurement: it takes all.
+Result<void> DiskStore::set_speeds(std::vector<Disk>& disks, const DiskStoreOptions& options) {
+  const Bytes probe =
+      std::min(kSpeedProbe, options.limit.value_or(kSpeedProbe)) / kAlignment * kAlignment;
+  if (disks.size() == 1 || probe < kLeastSpeedProbe) return {};
+  for (size_t i = 0; i < disks.size(); ++i) {
+    Disk& disk = disks[i];
+    Result<double> speed =
+        options.speeds.empty()
+            ? measure_speed(*disk.queue, disk.file.directory(), probe, disk.target)
+            : options.speeds.at(i);
+    if (!speed.ok()) return std::move(speed).error();
+    disk.speed = speed.value();
+  }
+  const Disk& fastest = *std::max_element(
+      disks.begin(), disks.end(), [](const Disk& a, const Disk& b) { return a.speed < b.speed; });
+  for (const Disk& disk : disks) {
+    if (disk.speed * kMuchSlower > fastest.speed) continue;
+    options.log(LogLevel::warning, disk.target + " moves " + format_speed(disk.speed) +
+                                       ", that in " + quoted(fastest.file.directory()) + " " +
+                                       format_speed(fastest.speed) +
+                                       ": the slow one will hold little; consider leaving it out");
+  }
+  return {};
+}
+
+// Before anything depends on it. How much a run needs shows only when it needs it.
+Result<void> DiskStore::check_space(const DiskStoreOptions& options) {
+  Bytes free_in_all = 0;
+  std::error_code failed;
+  for (const std::filesystem::path& directory : options.directories) {
+    const Bytes free = std::filesystem::space(directory, failed).available;
+    if (failed) return {};  // a file system that does not tell
+    if (free < kAlignment) {
+      return Error{Code::no_space, "open a scratch file in " + quoted(directory) +
+                                       ": the disk is full; free some of it or name another "
+                                       "directory with --disk"};
+    }
+    free_in_all += free;
+  }
+  if (free_in_all < options.wanted) {
+    options.log(LogLevel::warning,
+                "only " + format_bytes(free_in_all) + " are free in " +
+                    quoted(options.directories.front()) +
+                    (options.directories.size() > 1 ? " and the other directories" : "") +
+                    ", less than " + format_bytes(options.wanted) +
+                    ": a run that needs more stops with an error; free some or name more "
+                    "directories with --disk");
+  }
+  return {};
+}
 
 Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskStoreOptions& options) {
   if (options.directories.empty()) {
@@ -20,29 +123,13 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskStoreOptions& optio
   }
   std::vector<Disk> disks;
   for (const std::filesystem::path& directory : options.directories) {
-    Result<ScratchFile> file = ScratchFile::open(directory);
-    if (!file.ok()) return std::move(file).error();
-    if (file.value().caching() == Caching::buffered) {
-      options.log(
-          LogLevel::warning,
-          "'" + directory.string() +
-              "' does not support O_DIRECT: going through the page cache, which is slower and "
-              "takes memory outside the limit");
-    }
-    Result<std::unique_ptr<Transfers>> transfers = make_uring_transfers(DiskQueue::kDepth);
-    if (!transfers.ok()) {
-      options.log(LogLevel::warning,
-                  transfers.error().message + ": falling back to one transfer at a time");
-      transfers = make_blocking_transfers();
-      if (!transfers.ok()) return std::move(transfers).error();
-    }
-    Result<std::unique_ptr<DiskQueue>> queue =
-        DiskQueue::start("bl-disk" + std::to_string(disks.size()), std::move(transfers).value());
-    if (!queue.ok()) return std::move(queue).error();
-    std::string target = "the scratch file in '" + directory.string() + "'";
-    disks.push_back(
-        {std::move(file).value(), FirstFit(0), std::move(queue).value(), std::move(target)});
+    Result<Disk> disk = open_disk(directory, disks.size(), options);
+    if (!disk.ok()) return std::move(disk).error();
+    disks.push_back(std::move(disk).value());
   }
+  if (Result<void> space = check_space(options); !space.ok()) return std::move(space).error();
+  if (Result<void> speeds = set_speeds(disks, options); !speeds.ok())
+    return std::move(speeds).error();
   return std::unique_ptr<DiskStore>(new DiskStore(std::move(disks), options.limit));
 }
 
@@ -78,13 +165,25 @@ Result<uint64_t> DiskStore::allocate_on(Disk& disk, Bytes bytes) {
   return *unit * kAlignment;
 }
 
+// The disk first that would be done soonest with all it holds.
+std::vector<size_t> DiskStore::by_preference(Bytes bytes) const {
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < disks_.size(); ++i) {
+    const Disk& disk = disks_[i];
+    order.emplace_back(static_cast<double>(disk.extents.used() * kAlignment + bytes) / disk.speed,
+                       i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<size_t> indices;
+  for (const auto& [load, index] : order) indices.push_back(index);
+  return indices;
+}
+
 Result<Extent> DiskStore::allocate(Bytes bytes) {
   const Bytes rounded = round_to_store(bytes);
   MutexLock lock(mutex_);
   std::optional<Error> first_error;
-  for (size_t tried = 0; tried < disks_.size(); ++tried) {
-    const auto index = turn_;
-    turn_ = (turn_ + 1) % disks_.size();
+  for (const size_t index : by_preference(rounded)) {
     Result<uint64_t> offset = allocate_on(disks_[index], rounded);
     if (offset.ok()) return Extent{static_cast<uint32_t>(index), offset.value(), rounded};
     if (!first_error) first_error = std::move(offset).error();
@@ -97,15 +196,34 @@ void DiskStore::free(const Extent& extent) {
   disks_[extent.disk].extents.free(extent.offset / kAlignment, extent.bytes / kAlignment);
 }
 
-void DiskStore::submit(Direction direction, const Extent& extent, Pieces pieces,
-                       std::function<void(Result<void>)> done) {
+void DiskStore::submit(Direction direction, const Extent& extent, Pieces pieces, Urgency urgency,
+                       Done done) {
   Disk& disk = disks_[extent.disk];
-  disk.queue->submit(
-      {direction, disk.file.fd(), extent.offset, std::move(pieces), disk.target, std::move(done)});
+  disk.queue->submit({direction, disk.file.fd(), extent.offset, std::move(pieces), disk.target,
+                      std::move(done), urgency});
 }
 
-void DiskStore::read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) {
-  submit(Direction::read, extent, std::move(into), std::move(done));
+void DiskStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
+  submit(Direction::read, extent, std::move(into), urgency, std::move(done));
+}
+
+void DiskStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
+  submit(Direction::write, extent, std::move(from), urgency, std::move(done));
+}
+
+void DiskStore::hurry(const Extent& extent) { disks_[extent.disk].queue->hurry(extent.offset); }
+
+std::optional<Error> DiskStore::overdue(std::chrono::nanoseconds patience) {
+  const auto now = DiskQueue::Clock::now();
+  for (const Disk& disk : disks_) {
+    const auto since = disk.queue->waiting_since();
+    if (!since || now - *since < patience) continue;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - *since).count();
+    return Error{Code::io, "wait for " + disk.target + ": the disk has not answered for " +
+                               std::to_string(seconds) +
+                               " s; it may be broken or no longer connected"};
+  }
+  return std::nullopt;
 }
 
 bool DiskStore::read_in_child(const Extent& extent, std::span<std::byte> into) noexcept {
@@ -118,10 +236,6 @@ bool DiskStore::read_in_child(const Extent& extent, std::span<std::byte> into) n
     done += static_cast<Bytes>(got);
   }
   return true;
-}
-
-void DiskStore::write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) {
-  submit(Direction::write, extent, std::move(from), std::move(done));
 }
 
 }  // namespace bottomless

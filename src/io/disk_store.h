@@ -1,9 +1,11 @@
 // A store in scratch files, one in each of one or more directories, each with its own queue of
-// work. Extents take turns over the disks. Files grow ahead of the writes, so a full disk shows
-// when room is asked for, not when data is in flight.
+// work. Each disk takes its share of the extents: in proportion to its speed, so that all are done
+// at the same time. Files grow ahead of the writes, so a full disk shows when room is asked for,
+// not when data is in flight.
 // Thread-safety: see Store.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,7 +22,11 @@ namespace bottomless {
 struct DiskStoreOptions {
   std::vector<std::filesystem::path> directories;  // at least one
   std::optional<Bytes> limit;  // over all directories; none: as much as the disks hold
+  Bytes wanted = 0;            // warn when less is free in all of them
+  std::vector<double> speeds;  // of the directories, relative to each other; none: measured
   LogSink log = [](LogLevel, std::string_view) {};
+  // How a disk is spoken to; none: through io_uring where the kernel permits it, else by threads.
+  std::function<Result<std::unique_ptr<Transfers>>()> transfers;
 };
 
 class DiskStore final : public Store {
@@ -29,9 +35,13 @@ class DiskStore final : public Store {
 
   Result<Extent> allocate(Bytes bytes) override BOTTOMLESS_EXCLUDES(mutex_);
   void free(const Extent& extent) override BOTTOMLESS_EXCLUDES(mutex_);
-  void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) override;
-  void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) override;
+  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
+  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
+  void hurry(const Extent& extent) override;
+  std::optional<Error> overdue(std::chrono::nanoseconds patience) override;
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
+
+  Bytes own_memory() const { return own_memory_; }  // of its threads and rings
 
  private:
   struct Disk {
@@ -39,19 +49,24 @@ class DiskStore final : public Store {
     FirstFit extents{0};  // in units of kAlignment
     std::unique_ptr<DiskQueue> queue;
     std::string target;
+    double speed = 1;
+    Bytes own_memory = 0;
   };
 
-  DiskStore(std::vector<Disk> disks, std::optional<Bytes> limit)
-      : limit_(limit), disks_(std::move(disks)) {}
+  DiskStore(std::vector<Disk> disks, std::optional<Bytes> limit);
+  static Result<Disk> open_disk(const std::filesystem::path& directory, size_t index,
+                                const DiskStoreOptions& options);
+  static Result<void> set_speeds(std::vector<Disk>& disks, const DiskStoreOptions& options);
+  static Result<void> check_space(const DiskStoreOptions& options);
+  std::vector<size_t> by_preference(Bytes bytes) const BOTTOMLESS_REQUIRES(mutex_);
   Result<uint64_t> allocate_on(Disk& disk, Bytes bytes) BOTTOMLESS_REQUIRES(mutex_);
   Bytes size_of_files() const BOTTOMLESS_REQUIRES(mutex_);
-  void submit(Direction direction, const Extent& extent, Pieces pieces,
-              std::function<void(Result<void>)> done);
+  void submit(Direction direction, const Extent& extent, Pieces pieces, Urgency urgency, Done done);
 
   const std::optional<Bytes> limit_;
+  Bytes own_memory_ = 0;
   Mutex mutex_;  // guards the files' sizes and extents; the queues look after themselves
   std::vector<Disk> disks_;
-  size_t turn_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bottomless

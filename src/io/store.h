@@ -8,11 +8,15 @@
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "io/urgency.h"
 
 namespace bottomless {
 
@@ -30,6 +34,7 @@ using Pieces = std::vector<std::span<std::byte>>;  // memory in the order of the
 
 class Store {
  public:
+  using Done = std::function<void(Result<void>)>;
   static constexpr Bytes kAlignment = 4_KiB;  // of extents, and of the memory that is transferred
 
   virtual ~Store() = default;
@@ -41,8 +46,14 @@ class Store {
 
   // Fill the memory from the extent, or the extent from the memory. The memory must stay until
   // `done` has been called; a transfer that fails or comes short says so, it is never called done.
-  virtual void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) = 0;
-  virtual void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) = 0;
+  virtual void read(const Extent& extent, Pieces into, Urgency urgency, Done done) = 0;
+  virtual void write(const Extent& extent, Pieces from, Urgency urgency, Done done) = 0;
+  // Somebody waits now for the transfer that was begun ahead, if it is still under way.
+  virtual void hurry(const Extent& extent) = 0;
+
+  // An error that names the disk which has not answered for so long, if there is one. Its transfers
+  // are still under way: a disk may come back.
+  virtual std::optional<Error> overdue(std::chrono::nanoseconds patience) = 0;
 
   // Reads on the calling thread, without locks or memory: for a forked child, which has none of the
   // store's threads. May be called by a signal handler.

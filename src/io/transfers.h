@@ -43,6 +43,9 @@ class Transfers {
 
 // `depth`: how many transfers may be under way at once.
 Result<std::unique_ptr<Transfers>> make_uring_transfers(unsigned depth);
-Result<std::unique_ptr<Transfers>> make_blocking_transfers();
+
+// Enough to keep a disk busy; each costs a stack.
+inline constexpr unsigned kTransferThreads = 4;
+Result<std::unique_ptr<Transfers>> make_threaded_transfers();
 
 }  // namespace bottomless

@@ -15,12 +15,11 @@ constexpr uint64_t kWakeTag = ~0ull;
 
 class UringTransfers final : public Transfers {
  public:
-  UringTransfers(const io_uring& ring, UniqueFd bell) : ring_(ring), bell_(std::move(bell)) {
-    arm_bell();
-  }
+  UringTransfers(const io_uring& ring, UniqueFd bell) : ring_(ring), bell_(std::move(bell)) {}
   ~UringTransfers() override { io_uring_queue_exit(&ring_); }
 
   void start(const Transfer& transfer) override {
+    if (!enabled_) enable();
     io_uring_sqe* entry = next_entry();
     const auto length = static_cast<unsigned>(transfer.memory.size());
     if (transfer.direction == Direction::read) {
@@ -32,6 +31,7 @@ class UringTransfers final : public Transfers {
   }
 
   void wait(std::vector<Moved>& results) override {
+    if (!enabled_) enable();
     int submitted = 0;
     do {
       submitted = io_uring_submit_and_wait(&ring_, 1);
@@ -54,6 +54,16 @@ class UringTransfers final : public Transfers {
   void wake() override { eventfd_write(bell_.get(), 1); }
 
  private:
+  // By the thread that owns it, which is the only one that the kernel then lets submit.
+  void enable() {
+    enabled_ = true;
+    // io_uring_enable_rings() is declared by liburing 2.3, but not in it.
+    const int failed = io_uring_register(static_cast<unsigned>(ring_.ring_fd),
+                                         IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+    BOTTOMLESS_CHECK(failed == 0, "io_uring refused to begin");
+    arm_bell();
+  }
+
   io_uring_sqe* next_entry() {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     if (entry == nullptr) {
@@ -73,15 +83,20 @@ class UringTransfers final : public Transfers {
   io_uring ring_;
   UniqueFd bell_;
   uint64_t rung_ = 0;
+  bool enabled_ = false;
 };
+
+// Completions are carried out when the one thread that submits waits for them, instead of
+// interrupting it; kernels before 6.1 do not know how.
+constexpr unsigned kOneThread = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 
 }  // namespace
 
 Result<std::unique_ptr<Transfers>> make_uring_transfers(unsigned depth) {
   io_uring ring{};
-  if (const int failed = io_uring_queue_init(depth + 1, &ring, 0); failed < 0) {
-    return errno_error(-failed, "set up io_uring");
-  }
+  int failed = io_uring_queue_init(depth + 1, &ring, IORING_SETUP_R_DISABLED | kOneThread);
+  if (failed == -EINVAL) failed = io_uring_queue_init(depth + 1, &ring, IORING_SETUP_R_DISABLED);
+  if (failed < 0) return errno_error(-failed, "set up io_uring");
   UniqueFd bell(eventfd(0, EFD_CLOEXEC));
   if (!bell.valid()) {
     io_uring_queue_exit(&ring);

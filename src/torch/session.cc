@@ -16,7 +16,6 @@ namespace {
 
 constexpr Bytes kLeastMemory = 8_MiB;
 constexpr Bytes kLeastManaged = 128_KiB;
-constexpr Bytes kRingBytes = 64_KiB;
 constexpr size_t kSparePlaces = 6;
 
 // Eager eviction is for tests: on by a build option or, over it, by the environment.
@@ -46,18 +45,20 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
                                              " are needed (--memory)"};
   }
   std::unique_ptr<Session> session(new Session);
-  Result<std::unique_ptr<DiskStore>> store = DiskStore::open(
-      {.directories = options.disk, .limit = options.disk_limit, .log = print_warning});
+  Result<std::unique_ptr<DiskStore>> store =
+      DiskStore::open({.directories = options.disk,
+                       .limit = options.disk_limit,
+                       .wanted = options.disk_limit.value_or(options.memory),
+                       .log = print_warning});
   if (!store.ok()) return std::move(store).error();
+  // Its threads and rings, and the fault service.
+  const Bytes fixed = store.value()->own_memory() + Thread::kStackBytes;
   session->store_ = std::move(store).value();
   if (options.checksums)
     session->store_ = std::make_unique<CheckedStore>(std::move(session->store_));
 
   const Eviction eviction = chosen_eviction();
   const FrameSizes frames = frame_sizes_for(options.memory);
-  // One disk thread and ring each, and the fault service.
-  const Bytes fixed =
-      options.disk.size() * (Thread::kStackBytes + kRingBytes) + Thread::kStackBytes;
   Result<std::unique_ptr<Heap>> heap =
       Heap::create({.limit = options.memory - fixed,
                     .frames = frames,

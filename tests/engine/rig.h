@@ -2,6 +2,7 @@
 // time. Its destructor checks what must hold after every test: the limit was kept, and nothing is left in the store.
 // Thread-safety: that of the engine.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -21,6 +22,8 @@ struct RigOptions {
   Eviction eviction = Eviction::when_needed;
   MemoryStoreOptions store{};
   size_t spare_places = 0;
+  std::chrono::nanoseconds patience = std::chrono::seconds(60);
+  LogSink log = [](LogLevel, std::string_view) {};
 };
 
 std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store);

@@ -43,7 +43,7 @@ class QueueFaults : public testing::TestWithParam<Setting> {
 
   std::unique_ptr<DiskQueue> queue(Faults& faults) {
     Result<std::unique_ptr<Transfers>> real =
-        GetParam().uring ? make_uring_transfers(DiskQueue::kDepth) : make_blocking_transfers();
+        GetParam().uring ? make_uring_transfers(DiskQueue::kDepth) : make_threaded_transfers();
     if (!real.ok()) return nullptr;
     return DiskQueue::start("bl-test",
                             std::make_unique<FaultyTransfers>(std::move(real).value(), faults))
@@ -156,11 +156,11 @@ INSTANTIATE_TEST_SUITE_P(Each, QueueFaults,
                                          Setting{"UringShort", true, Fault::short_transfer},
                                          Setting{"UringRagged", true, Fault::ragged_transfer},
                                          Setting{"UringNothing", true, Fault::nothing_moved},
-                                         Setting{"BlockingIo", false, Fault::io_error},
-                                         Setting{"BlockingAgain", false, Fault::again},
-                                         Setting{"BlockingShort", false, Fault::short_transfer},
-                                         Setting{"BlockingRagged", false, Fault::ragged_transfer},
-                                         Setting{"BlockingNothing", false, Fault::nothing_moved}),
+                                         Setting{"ThreadedIo", false, Fault::io_error},
+                                         Setting{"ThreadedAgain", false, Fault::again},
+                                         Setting{"ThreadedShort", false, Fault::short_transfer},
+                                         Setting{"ThreadedRagged", false, Fault::ragged_transfer},
+                                         Setting{"ThreadedNothing", false, Fault::nothing_moved}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

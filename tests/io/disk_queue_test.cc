@@ -24,7 +24,7 @@ std::unique_ptr<DiskQueue> start_queue(std::unique_ptr<Transfers> transfers) {
 
 std::unique_ptr<Transfers> real_transfers() {
   Result<std::unique_ptr<Transfers>> uring = make_uring_transfers(DiskQueue::kDepth);
-  return uring.ok() ? std::move(uring).value() : make_blocking_transfers().value();
+  return uring.ok() ? std::move(uring).value() : make_threaded_transfers().value();
 }
 
 class Queue : public testing::Test {

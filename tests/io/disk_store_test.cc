@@ -9,6 +9,7 @@
 
 #include "support/aligned_buffer.h"
 #include "support/completions.h"
+#include "support/faulty_transfers.h"
 #include "support/process.h"
 #include "support/random.h"
 #include "support/sanitizer.h"
@@ -32,9 +33,9 @@ Extent allocated(Store& store, Bytes bytes) {
 Result<void> run(Store& store, Direction direction, const Extent& extent, Pieces pieces) {
   Completions completions;
   if (direction == Direction::read) {
-    store.read(extent, std::move(pieces), completions.expect());
+    store.read(extent, std::move(pieces), Urgency::now, completions.expect());
   } else {
-    store.write(extent, std::move(pieces), completions.expect());
+    store.write(extent, std::move(pieces), Urgency::now, completions.expect());
   }
   completions.wait_for_all();
   return completions.outcome(0);
@@ -71,9 +72,10 @@ TEST(DiskStore, ExtentsAreRoundedAndDoNotOverlap) {
   }
 }
 
-TEST(DiskStore, ExtentsTakeTurnsOverTheDirectories) {
+TEST(DiskStore, ExtentsTakeTurnsOverEquallyFastDirectories) {
   const TemporaryDirectory a, b, c;
-  const auto store = open_store({.directories = {a.path(), b.path(), c.path()}, .limit = {}});
+  const auto store =
+      open_store({.directories = {a.path(), b.path(), c.path()}, .limit = {}, .speeds = {1, 1, 1}});
   std::vector<size_t> count(3, 0);
   std::set<std::pair<uint32_t, uint64_t>> places;
   for (int i = 0; i < 30; ++i) {
@@ -82,6 +84,122 @@ TEST(DiskStore, ExtentsTakeTurnsOverTheDirectories) {
     EXPECT_TRUE(places.insert({extent.disk, extent.offset}).second);
   }
   EXPECT_EQ(count, (std::vector<size_t>{10, 10, 10}));
+}
+
+TEST(DiskStore, EachDiskTakesItsShareInProportionToItsSpeed) {
+  const TemporaryDirectory a, b, c;
+  const auto store = open_store(
+      {.directories = {a.path(), b.path(), c.path()}, .limit = {}, .speeds = {3e9, 1e9, 2e9}});
+  std::vector<Bytes> held(3, 0);
+  std::vector<Extent> extents;
+  Random random(82);
+  BOTTOMLESS_TRACE_SEED(random);
+  for (int i = 0; i < 600; ++i) {
+    extents.push_back(allocated(*store, random.between(1, 64) * 4_KiB));
+    held[extents.back().disk] += extents.back().bytes;
+    if (i % 3 != 2) continue;
+    const size_t index = random.below(extents.size());
+    held[extents[index].disk] -= extents[index].bytes;
+    store->free(extents[index]);
+    extents.erase(extents.begin() + static_cast<ptrdiff_t>(index));
+  }
+  const double all = static_cast<double>(held[0] + held[1] + held[2]);
+  EXPECT_NEAR(static_cast<double>(held[0]) / all, 3.0 / 6, 0.02);
+  EXPECT_NEAR(static_cast<double>(held[1]) / all, 1.0 / 6, 0.02);
+  EXPECT_NEAR(static_cast<double>(held[2]) / all, 2.0 / 6, 0.02);
+}
+
+struct Warnings {
+  std::string all;
+  LogSink sink() {
+    return [this](LogLevel, std::string_view text) { all += std::string(text) + "\n"; };
+  }
+  bool mention(const std::string& text) const { return all.find(text) != std::string::npos; }
+};
+
+TEST(DiskStore, ASlowDiskIsNamed) {
+  const TemporaryDirectory fast, slow;
+  Warnings warnings;
+  open_store({.directories = {fast.path(), slow.path()},
+              .limit = {},
+              .speeds = {1e9, 1e8},
+              .log = warnings.sink()});
+  EXPECT_TRUE(warnings.mention(slow.path().string())) << warnings.all;
+  EXPECT_TRUE(warnings.mention("95.37 MiB/s")) << warnings.all;
+}
+
+TEST(DiskStore, EquallyFastDisksAreNotWarnedOf) {
+  const TemporaryDirectory a, b;
+  Warnings warnings;
+  open_store({.directories = {a.path(), b.path()},
+              .limit = {},
+              .speeds = {1e9, 5e8},
+              .log = warnings.sink()});
+  EXPECT_FALSE(warnings.mention("slow")) << warnings.all;
+}
+
+// Several directories are measured before the first use; one that gives back something else is named.
+TEST(DiskStore, ABrokenDiskAmongSeveralIsNamedBeforeTheRun) {
+  for (const Fault fault : {Fault::corrupt, Fault::io_error}) {
+    const TemporaryDirectory a, b;
+    int opened = 0;
+    Faults none;
+    Faults broken{.fault = fault, .at = 0, .times = ~0ull};
+    const auto store =
+        DiskStore::open({.directories = {a.path(), b.path()},
+                         .limit = {},
+                         .transfers = [&]() -> Result<std::unique_ptr<Transfers>> {
+                           return std::unique_ptr<Transfers>(std::make_unique<FaultyTransfers>(
+                               make_threaded_transfers().value(), opened++ == 1 ? broken : none));
+                         }});
+    ASSERT_FALSE(store.ok());
+    EXPECT_NE(store.error().message.find(b.path().string()), std::string::npos)
+        << store.error().message;
+    EXPECT_GT(broken.fired, 0u);
+  }
+}
+
+TEST(DiskStore, TooLittleSpaceIsSaidBeforeTheRun) {
+  const TemporaryDirectory directory;
+  Warnings warnings;
+  open_store({.directories = {directory.path()},
+              .limit = {},
+              .wanted = Bytes{1} << 60,
+              .log = warnings.sink()});
+  EXPECT_TRUE(warnings.mention("are free in '" + directory.path().string())) << warnings.all;
+  Warnings none;
+  open_store({.directories = {directory.path()}, .limit = {}, .wanted = 1, .log = none.sink()});
+  EXPECT_FALSE(none.mention("free")) << none.all;
+}
+
+TEST(DiskStore, ADiskThatDoesNotAnswerIsNamed) {
+  const TemporaryDirectory a, b;
+  std::vector<Faults> faults(2);
+  faults[1].fault = Fault::hang;
+  faults[1].times = ~0ull;
+  size_t opened = 0;
+  const auto store =
+      open_store({.directories = {a.path(), b.path()},
+                  .limit = {},
+                  .speeds = {1, 1},
+                  .transfers = [&]() -> Result<std::unique_ptr<Transfers>> {
+                    return std::unique_ptr<Transfers>(std::make_unique<FaultyTransfers>(
+                        make_threaded_transfers().value(), faults[opened++]));
+                  }});
+  Completions completions;
+  AlignedBuffer buffer(64_KiB);
+  buffer.fill(1);
+  for (int i = 0; i < 2; ++i) {
+    store->write(allocated(*store, 64_KiB), {buffer.span()}, Urgency::now, completions.expect());
+  }
+  std::optional<Error> late;
+  while (!late) late = store->overdue(std::chrono::milliseconds(5));
+  EXPECT_NE(late->message.find(b.path().string()), std::string::npos) << late->message;
+  EXPECT_FALSE(store->overdue(std::chrono::hours(1)));
+  faults[1].release();
+  completions.wait_for_all();
+  EXPECT_TRUE(completions.outcome(1).ok());
+  EXPECT_FALSE(store->overdue(std::chrono::nanoseconds(0)));
 }
 
 TEST(DiskStore, RoundTripsManySizesInManyPieces) {

@@ -138,8 +138,8 @@ TEST_P(AnyTransfers, ManyRoundsAtFullDepthLoseNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Both, AnyTransfers,
                          testing::Values(Kind{"Uring", [] { return make_uring_transfers(kDepth); }},
-                                         Kind{"Blocking",
-                                              [] { return make_blocking_transfers(); }}),
+                                         Kind{"Threaded",
+                                              [] { return make_threaded_transfers(); }}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -43,7 +43,27 @@ void FaultyTransfers::start(const Transfer& transfer) {
     case Fault::nothing_moved:
       injected_.push_back({transfer.tag, 0});
       break;
+    case Fault::corrupt:
+      if (transfer.direction == Direction::read) corrupted_[transfer.tag] = transfer;
+      real_->start(transfer);
+      break;
+    case Fault::hang:
+      hung_.push_back(transfer);
+      faults_.hanging = real_.get();
+      start_released();
+      break;
   }
+}
+
+void Faults::release() {
+  released = true;
+  if (Transfers* transfers = hanging.load()) transfers->wake();
+}
+
+void FaultyTransfers::start_released() {
+  if (!faults_.released) return;
+  for (const Transfer& transfer : hung_) real_->start(transfer);
+  hung_.clear();
 }
 
 void FaultyTransfers::start_partly(const Transfer& transfer, uint64_t really, uint64_t reported) {
@@ -64,8 +84,15 @@ void FaultyTransfers::wait(std::vector<Moved>& results) {
     return;
   }
   const size_t before = results.size();
+  start_released();
   real_->wait(results);
+  start_released();
   for (size_t i = before; i < results.size(); ++i) {
+    if (const auto found = corrupted_.find(results[i].tag); found != corrupted_.end()) {
+      const auto moved = static_cast<size_t>(std::max<int64_t>(results[i].result, 0));
+      if (moved > 0) found->second.memory[moved / 3] ^= std::byte{0x04};
+      corrupted_.erase(found);
+    }
     const auto more = reported_.find(results[i].tag);
     if (more == reported_.end()) continue;
     if (results[i].result >= 0) results[i].result += more->second;

@@ -21,6 +21,8 @@ enum class Fault {
   short_transfer,  // half of it is moved, a multiple of 4 KiB where there is more than that
   ragged_transfer,  // a number of bytes that is no multiple of 4 KiB is reported, and what lies below one was moved
   nothing_moved,  // 0 bytes
+  corrupt,        // of a read: all is moved, and one bit of it is flipped
+  hang,           // no answer before Faults::release()
 };
 
 struct Faults {
@@ -30,6 +32,10 @@ struct Faults {
 
   std::atomic<uint64_t> started{0};
   std::atomic<uint64_t> fired{0};
+
+  void release();  // what hangs, and nothing hangs any more
+  std::atomic<bool> released{false};
+  std::atomic<Transfers*> hanging{nullptr};  // set while there is something to release
 };
 
 class FaultyTransfers final : public Transfers {
@@ -43,12 +49,15 @@ class FaultyTransfers final : public Transfers {
 
  private:
   void start_partly(const Transfer& transfer, uint64_t really, uint64_t reported);
+  void start_released();
 
   const std::unique_ptr<Transfers> real_;
   Faults& faults_;
   std::vector<Moved> injected_;
   std::unordered_map<uint64_t, int64_t>
       reported_;  // by tag, where it differs from what was really moved
+  std::unordered_map<uint64_t, Transfer> corrupted_;  // by tag
+  std::vector<Transfer> hung_;
 };
 
 }  // namespace bottomless

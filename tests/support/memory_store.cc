@@ -62,12 +62,28 @@ void MemoryStore::free(const Extent& extent) {
   places_.erase(place);
 }
 
-void MemoryStore::read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) {
-  submit(Operation::read, extent, std::move(into), std::move(done));
+void MemoryStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
+  submit(Operation::read, extent, std::move(into), urgency, std::move(done));
 }
 
-void MemoryStore::write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) {
-  submit(Operation::write, extent, std::move(from), std::move(done));
+void MemoryStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
+  submit(Operation::write, extent, std::move(from), urgency, std::move(done));
+}
+
+void MemoryStore::hurry(const Extent& extent) {
+  std::lock_guard lock(mutex_);
+  for (Request& request : pending_) {
+    if (request.extent.offset == extent.offset) request.urgency = Urgency::now;
+  }
+}
+
+std::optional<Error> MemoryStore::overdue(std::chrono::nanoseconds patience) {
+  std::lock_guard lock(mutex_);
+  for (const Request& request : pending_) {
+    if (std::chrono::steady_clock::now() - request.since >= patience)
+      return Error{Code::io, "wait for the memory store: it has not answered for too long"};
+  }
+  return std::nullopt;
 }
 
 bool MemoryStore::read_in_child(const Extent& extent, std::span<std::byte> into) noexcept {
@@ -77,8 +93,8 @@ bool MemoryStore::read_in_child(const Extent& extent, std::span<std::byte> into)
   return true;
 }
 
-void MemoryStore::submit(Operation operation, const Extent& extent, Pieces pieces,
-                         std::function<void(Result<void>)> done) {
+void MemoryStore::submit(Operation operation, const Extent& extent, Pieces pieces, Urgency urgency,
+                         Done done) {
   Bytes total = 0;
   for (const auto piece : pieces) total += piece.size();
   std::lock_guard lock(mutex_);
@@ -92,8 +108,8 @@ void MemoryStore::submit(Operation operation, const Extent& extent, Pieces piece
   if (place->second.transfers > 0)
     ADD_FAILURE() << "a second transfer on one extent: offset " << extent.offset;
   ++place->second.transfers;
-  pending_.push_back(
-      {operation, extent, std::move(pieces), std::move(done), failure_for(operation)});
+  pending_.push_back({operation, extent, std::move(pieces), urgency, std::move(done),
+                      failure_for(operation), std::chrono::steady_clock::now()});
   changed_.notify_all();
 }
 
@@ -114,12 +130,21 @@ void MemoryStore::carry_out(Request& request) {
   }
 }
 
+// With the lock held: the request to carry out next.
+size_t MemoryStore::next() {
+  if (options_.order == Order::random) return random_() % pending_.size();
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    if (pending_[i].urgency == Urgency::now) return i;
+  }
+  return 0;
+}
+
 void MemoryStore::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || (!held_ && !pending_.empty()); });
     if (pending_.empty()) return;
-    const size_t index = options_.order == Order::random ? random_() % pending_.size() : 0;
+    const size_t index = next();
     const bool delayed = options_.most_delay_us > 0 && random_() % 4 == 0;
     const auto delay = std::chrono::microseconds(delayed ? random_() % options_.most_delay_us : 0);
     Request request = std::move(pending_[index]);
@@ -156,6 +181,13 @@ void MemoryStore::let_go() {
 void MemoryStore::wait_for_pending(size_t transfers) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return pending_.size() >= transfers; });
+}
+
+std::vector<Urgency> MemoryStore::pending() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Urgency> urgencies;
+  for (const Request& request : pending_) urgencies.push_back(request.urgency);
+  return urgencies;
 }
 
 void MemoryStore::wait_until_idle() {

@@ -4,6 +4,7 @@
 // Thread-safety: see Store; the controls from any thread.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -45,15 +46,17 @@ class MemoryStore final : public Store {
 
   Result<Extent> allocate(Bytes bytes) override;
   void free(const Extent& extent) override;
-  void read(const Extent& extent, Pieces into, std::function<void(Result<void>)> done) override;
-  void write(const Extent& extent, Pieces from, std::function<void(Result<void>)> done) override;
-
+  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
+  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
+  void hurry(const Extent& extent) override;
+  std::optional<Error> overdue(std::chrono::nanoseconds patience) override;
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
 
   // While held, nothing completes. Hold, start something, wait until its transfers are here, look, let go.
   void hold();
   void let_go();
   void wait_for_pending(size_t transfers);
+  std::vector<Urgency> pending() const;
   void wait_until_idle();  // every transfer so far has completed, and its callback has returned
 
   void fail(std::optional<FailAt> fail);  // counts from here on
@@ -75,13 +78,15 @@ class MemoryStore final : public Store {
     Operation operation;
     Extent extent;
     Pieces pieces;
-    std::function<void(Result<void>)> done;
+    Urgency urgency;
+    Done done;
     std::optional<Error> failure;
+    std::chrono::steady_clock::time_point since;
   };
 
   std::optional<Error> failure_for(Operation operation);
-  void submit(Operation operation, const Extent& extent, Pieces pieces,
-              std::function<void(Result<void>)> done);
+  void submit(Operation operation, const Extent& extent, Pieces pieces, Urgency urgency, Done done);
+  size_t next();
   void carry_out(Request& request);
   void run();
 

@@ -1,0 +1,101 @@
+// A disk that hangs: whoever needs it hears of it, nobody else does, and when it comes back nothing is lost.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "engine/rig.h"
+#include "support/process.h"
+
+namespace bottomless {
+namespace {
+
+constexpr Bytes kBlock = 512_KiB;  // three fit
+const RigOptions kImpatient{.patience = std::chrono::milliseconds(30)};
+
+void expect_overdue(const Error& error, const std::string& who) {
+  EXPECT_EQ(error.code, Code::io);
+  EXPECT_NE(error.message.find(who), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("not answered"), std::string::npos) << error.message;
+}
+
+TEST(Patience, AReadThatHangsIsAnErrorAtTheOperatorThatNeedsIt) {
+  Rig rig(kImpatient);
+  std::byte* at = rig.filled(kBlock, 1);
+  rig.push_out(at);
+  rig.store().hold();
+  Pins pins(rig.engine());
+  const Result<void> pinned = rig.try_pin(pins, at, kBlock, Access::read, "aten::mm");
+  ASSERT_FALSE(pinned.ok());
+  expect_overdue(pinned.error(), "aten::mm");
+  EXPECT_TRUE(pins.empty());
+
+  std::byte* other = rig.allocate(kBlock);
+  EXPECT_TRUE(rig.try_pin(pins, other, kBlock, Access::write).ok()) << "others go on";
+  pins.release();
+
+  rig.store().let_go();
+  EXPECT_TRUE(rig.holds(at, kBlock, 1)) << "the disk has come back, and so has the block";
+}
+
+TEST(Patience, AWriteThatHangsIsAnErrorWhereRoomIsNeededAndNothingIsLost) {
+  Rig rig(kImpatient);
+  std::vector<std::byte*> full;
+  for (uint64_t i = 0; i < 3; ++i) full.push_back(rig.filled(kBlock, i));
+  rig.store().hold();
+  Pins pins(rig.engine());
+  const Result<void*> refused = rig.engine().allocate(kBlock, Kind::other, &pins, "aten::add");
+  ASSERT_FALSE(refused.ok());
+  expect_overdue(refused.error(), "aten::add");
+  for (uint64_t i = 0; i < 3; ++i) {
+    Pins each(rig.engine());
+    ASSERT_TRUE(rig.try_pin(each, full[i], kBlock, Access::read).ok()) << "it is still in memory";
+    EXPECT_TRUE(has_pattern(full[i], kBlock, i));
+  }
+  rig.store().let_go();
+  EXPECT_TRUE(rig.engine().allocate(kBlock, Kind::other, &pins, "aten::add").ok());
+  pins.release();
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(rig.holds(full[i], kBlock, i));
+}
+
+TEST(Patience, WaitingForOthersIsNotTheDisksFault) {
+  Rig rig(kImpatient);
+  std::byte* at = rig.filled(kBlock, 1);
+  std::optional<Pins> all(rig.engine());
+  rig.allocate_pinned(2 * kBlock + kBlock / 2, *all);
+  std::atomic<bool> done = false;
+  std::thread waiting([&] {
+    EXPECT_TRUE(rig.holds(at, kBlock, 1));
+    done = true;
+  });
+  std::this_thread::sleep_for(kImpatient.patience * 4);
+  all.reset();
+  waiting.join();
+  EXPECT_TRUE(done);
+}
+
+TEST(Patience, AnEngineThatEndsSaysWhatItWaitsFor) {
+  MemoryStore store;
+  std::atomic<int> told = 0;
+  RigOptions options = kImpatient;
+  options.log = [&](LogLevel level, std::string_view text) {
+    told += level == LogLevel::warning && text.find("not answered") != std::string_view::npos;
+    store.let_go();
+  };
+  auto engine = make_engine(options, store);
+  std::vector<void*> storages;
+  store.hold();
+  for (int i = 0; i < 3; ++i) {
+    Pins pins(*engine);
+    storages.push_back(engine->allocate(kBlock, Kind::other, &pins, "a test").value());
+  }
+  Pins pins(*engine);
+  EXPECT_FALSE(engine->allocate(2 * kBlock, Kind::other, &pins, "a test").ok());
+  engine.reset();
+  EXPECT_EQ(told, 1);
+}
+
+}  // namespace
+}  // namespace bottomless
