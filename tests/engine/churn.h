@@ -42,6 +42,7 @@ class Churn {
   void allocate();
   void free_one();
   void operate();
+  void fetch_ahead();
   void touch();
   void hold_or_release();
   void charge_or_discharge();
