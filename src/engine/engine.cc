@@ -172,9 +172,9 @@ void Engine::free(void* address, Pins* current) noexcept {
 }
 
 bool Engine::too_small_to_manage(Bytes bytes) const {
-  if (bytes >= 4_MiB) return false;
+  if (bytes >= 64_MiB) return false;
   MutexLock lock(mutex_);
-  return heap_->crowded();
+  return heap_->too_crowded_for(bytes);
 }
 
 void Engine::set_kind(const void* address, Kind kind) {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string_view>
 
+#include "memory/heap.h"
+
 namespace bottomless {
 namespace {
 
@@ -106,5 +108,9 @@ Grant granted_memory(const fs::path& root) {
 }
 
 Bytes automatic_limit(const Grant& grant) { return grant.bytes / 5 * 4; }
+
+size_t granted_mappings(const std::filesystem::path& root) {
+  return number_in(root / "proc/sys/vm/max_map_count").value_or(kUsualMappings);
+}
 
 }  // namespace bottomless

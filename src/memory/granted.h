@@ -17,6 +17,9 @@ struct Grant {
 // `root` is where /proc and /sys are looked for.
 Grant granted_memory(const std::filesystem::path& root = "/");
 
+// How many mappings the kernel allows this process (vm.max_map_count).
+size_t granted_mappings(const std::filesystem::path& root = "/");
+
 // What --memory auto stands for: most of the grant. The rest is for what is not a tensor, such as
 // the interpreter, libraries and their workspaces.
 Bytes automatic_limit(const Grant& grant);

@@ -12,11 +12,25 @@ namespace {
 constexpr Bytes kMostAddresses = 16_TiB;
 constexpr int kPoisonByte = 0xFF;  // a NaN in every floating-point type
 
+// A frame and the ground behind it are two mappings, and a block as large as the largest frame may be
+// made of five frames.
+constexpr size_t kMappingsOfLarge = 10;
+
+// How many frames may exist before small blocks are too many: beside memory full of large blocks, and
+// beside the mappings of everything else in the process.
+size_t crowd(const HeapOptions& options) {
+  const size_t large = kMappingsOfLarge * (options.limit / options.frames.large + 1);
+  const size_t others = options.most_mappings / 16;
+  return (options.most_mappings - std::min(options.most_mappings, large + others)) / 2;
+}
+
 }  // namespace
 
-FrameSizes frame_sizes_for(Bytes limit) {
-  const Bytes large = std::clamp(std::bit_floor(std::max<Bytes>(limit / 64, 1)), 64_KiB, 2_MiB);
-  return {.large = std::max(large, std::bit_ceil(limit / 8192)), .small = 16_KiB};
+FrameSizes frame_sizes_for(Bytes limit, size_t most_mappings) {
+  const Bytes most_large = std::max<Bytes>(most_mappings / 30, 64);
+  const Bytes usual = std::clamp(std::bit_floor(std::max<Bytes>(limit / 64, 1)), 64_KiB, 2_MiB);
+  const Bytes large = std::max(usual, std::bit_ceil(limit / most_large));
+  return {.large = large, .small = std::max(16_KiB, large >> (kMostFrameClasses - 1))};
 }
 
 Result<std::unique_ptr<Heap>> Heap::create(const HeapOptions& options) {
@@ -34,6 +48,7 @@ Heap::Heap(AddressSpace space, const HeapOptions& options)
     : space_(std::move(space)),
       pool_(space_, space_.base(), options.limit, options.frames),
       poison_(options.poison),
+      crowd_(crowd(options)),
       ranges_at_(space_.base() + FramePool::slot_bytes(options.limit, options.frames)),
       ranges_((space_.bytes() - FramePool::slot_bytes(options.limit, options.frames)) / kGranule) {}
 

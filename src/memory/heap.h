@@ -9,6 +9,7 @@
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -25,16 +26,20 @@ enum class Poison {
   on
 };  // on: memory that leaves or dies is overwritten with 0xFF and never handed out as it was
 
+// How many mappings the kernel allows a process where nobody changed it (vm.max_map_count).
+inline constexpr size_t kUsualMappings = 65530;
+
 struct HeapOptions {
   Bytes limit = 0;
   FrameSizes frames;
   Poison poison = Poison::off;
+  size_t most_mappings = kUsualMappings;
 };
 
 // Frame sizes that suit a limit: such that at least 64 of the largest exist, and that memory full
-// of them is far fewer mappings than a kernel allows. 64 MiB -> up to 1 MiB; 4 GiB -> up to 2 MiB;
-// 64 GiB -> up to 8 MiB.
-FrameSizes frame_sizes_for(Bytes limit);
+// of them is far fewer mappings than the kernel allows. 64 MiB -> up to 1 MiB; 4 GiB -> up to 2 MiB;
+// 64 GiB -> up to 32 MiB.
+FrameSizes frame_sizes_for(Bytes limit, size_t most_mappings = kUsualMappings);
 
 class Heap {
  public:
@@ -47,9 +52,11 @@ class Heap {
   // Ranges start at multiples of this offset and share no such granule: the unit of lookup tables.
   static constexpr Bytes kGranule = 64_KiB;
   const FrameSizes& frame_sizes() const { return pool_.sizes(); }
-  // True when so many frames exist that more small blocks would come near the kernel's count of
-  // mappings.
-  bool crowded() const { return pool_.frames() > kCrowd; }
+  // True when so many frames exist that more blocks as small as `bytes` would come near the kernel's
+  // count of mappings. Of blocks as large as the largest frame there is always room for all.
+  bool too_crowded_for(Bytes bytes) const {
+    return pool_.frames() > crowd_ && bytes < std::max(pool_.sizes().large, 4_MiB);
+  }
   Bytes footprint(Bytes bytes) const {
     return frames_for(bytes, pool_.sizes()).bytes(pool_.sizes());
   }
@@ -109,9 +116,6 @@ class Heap {
     }
   };
   using RetiredList = std::list<Retired>;  // oldest first
-  static constexpr size_t kCrowd =
-      20000;  // a frame and the ground behind it are two mappings; 65530 are allowed
-
   Heap(AddressSpace space, const HeapOptions& options);
   void strip_oldest();
   void release_counts(std::byte* at, const FrameCounts& counts);
@@ -122,6 +126,7 @@ class Heap {
   AddressSpace space_;
   FramePool pool_;
   Poison poison_;
+  size_t crowd_;  // frames
   std::byte* ranges_at_;
   FirstFit ranges_;  // in granules
   RetiredList retired_;

@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "io/checked_store.h"
 #include "io/disk_store.h"
+#include "memory/granted.h"
 #include "memory/heap.h"
 #include "plan/eviction_policy.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr Bytes kLeastMemory = 8_MiB;
 constexpr Bytes kLeastManaged = 128_KiB;
 constexpr size_t kSparePlaces = 6;
+constexpr size_t kLeastMappings = 8192;  // torch and its libraries take over a thousand
 
 // Eager eviction is for tests: on by a build option or, over it, by the environment.
 Eviction chosen_eviction() {
@@ -58,18 +60,27 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
     session->store_ = std::make_unique<CheckedStore>(std::move(session->store_));
 
   const Eviction eviction = chosen_eviction();
-  const FrameSizes frames = frame_sizes_for(options.memory);
+  const size_t mappings = granted_mappings();
+  if (mappings < kLeastMappings) {
+    return Error{
+        Code::no_memory,
+        "set a memory limit: the kernel allows a process only " + std::to_string(mappings) +
+            " mappings; raise it: sysctl -w vm.max_map_count=" + std::to_string(kUsualMappings)};
+  }
+  const FrameSizes frames = frame_sizes_for(options.memory, mappings);
   Result<std::unique_ptr<Heap>> heap =
       Heap::create({.limit = options.memory - fixed,
                     .frames = frames,
-                    .poison = eviction == Eviction::eagerly ? Poison::on : Poison::off});
+                    .poison = eviction == Eviction::eagerly ? Poison::on : Poison::off,
+                    .most_mappings = mappings});
   if (!heap.ok()) return std::move(heap).error();
   session->memory_ = options.memory;
   session->least_managed_ = eviction == Eviction::eagerly ? 1 : kLeastManaged;
   session->engine_ = std::make_unique<Engine>(EngineOptions{.limit = options.memory,
                                                             .fixed_overhead = fixed,
                                                             .eviction = eviction,
-                                                            .spare_places = kSparePlaces},
+                                                            .spare_places = kSparePlaces,
+                                                            .log = print_warning},
                                               std::move(heap).value(), *session->store_,
                                               std::make_unique<Recency>());
   return session;

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "memory/heap.h"
 #include "support/process.h"
 #include "support/temporary_directory.h"
 
@@ -85,6 +86,12 @@ TEST_F(Granted, PassesOverWhatItCannotRead) {
   write("proc/self/cgroup", "rubbish\n0::/job\n::\n");
   write("sys/fs/cgroup/job/memory.max", "many\n");
   EXPECT_EQ(grant().bytes, 8_GiB);
+}
+
+TEST_F(Granted, TellsHowManyMappingsTheKernelAllows) {
+  EXPECT_EQ(granted_mappings(root_.path()), kUsualMappings) << "it does not tell";
+  write("proc/sys/vm/max_map_count", "12345\n");
+  EXPECT_EQ(granted_mappings(root_.path()), 12345u);
 }
 
 TEST_F(Granted, RespectsResourceLimits) {
