@@ -179,9 +179,12 @@ class Engine {
   void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
   void start_write(Block& block, Urgency urgency) BOTTOMLESS_REQUIRES(mutex_);
   using Clock = std::chrono::steady_clock;
+  struct Waiting {  // of one operation
+    std::optional<Clock::time_point> since;
+    bool told = false;
+  };
   void stall() BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> stall_since(std::optional<Clock::time_point>& began, std::string_view who)
-      BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> stall(Waiting& waiting, std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
   void finish_transfers() BOTTOMLESS_REQUIRES(mutex_);
   void announce() BOTTOMLESS_REQUIRES(mutex_);
   Result<void> start_fetch(Block& block, Access access, Urgency urgency)

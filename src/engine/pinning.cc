@@ -115,7 +115,7 @@ Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::stri
                               bool& stepped_back) {
   const size_t before = pins.blocks_.size();
   claim(pins, needs);
-  std::optional<Clock::time_point> began;
+  Waiting waiting;
   for (;;) {
     bool all_ready = true;
     const uint64_t changes_before = changes_;
@@ -136,7 +136,7 @@ Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::stri
     // Waiting for room on behalf of one block may have let another become ready: then nothing more
     // would wake us.
     if (changes_ != changes_before) continue;
-    if (Result<void> waited = stall_since(began, who); !waited.ok()) {
+    if (Result<void> waited = stall(waiting, who); !waited.ok()) {
       drop_pins(pins, before);
       return waited;
     }

@@ -7,41 +7,6 @@
 
 namespace bottomless {
 
-// Waits for any change, but not for ever; the time counts as stall.
-void Engine::stall() {
-  const auto start = Clock::now();
-  ++waiters_;
-  changed_.wait_for(mutex_, options_.patience);
-  --waiters_;
-  stats_.stall_seconds += std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// For an operation that began to wait at `began`, none: now. Fails when that is long ago and a disk
-// is why. What the disk owes stays under way: the memory belongs to it until it answers.
-Result<void> Engine::stall_since(std::optional<Clock::time_point>& began, std::string_view who) {
-  if (!began) began = Clock::now();
-  stall();
-  if (transfers_ == 0 || Clock::now() - *began < options_.patience) return {};
-  std::optional<Error> late = store_.overdue(options_.patience);
-  if (!late) return {};
-  return Error{late->code, "run " + std::string(who) + ": " + late->message};
-}
-
-// Waits as long as it takes: the memory of a transfer cannot be given up while it is under way.
-void Engine::finish_transfers() {
-  bool told = false;
-  while (transfers_ > 0) {
-    stall();
-    const std::optional<Error> late = store_.overdue(options_.patience);
-    if (late && !std::exchange(told, true)) options_.log(LogLevel::warning, late->message);
-  }
-}
-
-void Engine::announce() {
-  ++changes_;
-  if (waiters_ > 0) changed_.notify_all();
-}
-
 // One step of a pinned block towards the access asked for; true when it is there.
 Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::string_view who,
                              bool& stepped_back) {
@@ -65,50 +30,6 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
   if (Result<void> started = start_fetch(block, access, Urgency::now); !started.ok())
     return std::move(started).error();
   return block.state == State::resident;
-}
-
-Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, std::string_view who,
-                                   bool& stepped_back) {
-  const uint64_t broken_before = broken_writes_;
-  const unsigned me = pins != nullptr && !pins->blocks_.empty() ? 1 : 0;
-  const Bytes unclaimed =
-      phase == Phase::pinning ? 0 : bytes;  // of it, what `pins` do not name yet
-  // What is in memory may always be exchanged for what is below; a new storage must find room. Small
-  // ones in between: they are what it takes to save the rest.
-  const Places::Leave leave = phase == Phase::pinning ? Places::Leave::none
-                              : bytes <= charge_step_ ? Places::Leave::half
-                                                      : Places::Leave::all;
-  std::optional<Clock::time_point> began;
-  for (;;) {
-    if (make_room(bytes, leave, Urgency::now)) return {};
-    if (broken_writes_ != broken_before) {
-      return Error{last_broken_write_.code,
-                   "make room for " + std::string(who) + ": " + last_broken_write_.message};
-    }
-    if (transfers_ == 0) {
-      if (relax_reserves(0)) continue;
-      if (refusal_) {
-        return Error{refusal_->code,
-                     "make room for " + std::string(who) + ": " + refusal_->message};
-      }
-      const unsigned others = holders_ - me;
-      if (others == stepped_back_) return too_small(unclaimed, pins, who);
-      if (others == stepped_back_ + stuck_pinning_ + stuck_allocating_) {
-        // Nobody runs who could give something back.
-        if (phase == Phase::pinning) {
-          stepped_back = true;
-          return {};
-        }
-        if (stuck_pinning_ == 0) return too_small(unclaimed, pins, who);
-        announce();  // those who are pinning step back
-      }
-    }
-    unsigned& stuck = phase == Phase::pinning ? stuck_pinning_ : stuck_allocating_;
-    stuck += me;
-    Result<void> waited = stall_since(began, who);
-    stuck -= me;
-    if (!waited.ok()) return waited;
-  }
 }
 
 // Starts as many evictions as `bytes` need; true when they fit already.
