@@ -1,5 +1,4 @@
 // How blocks become resident and leave: room, evictions, transfers and what their completion does.
-#include <chrono>
 #include <utility>
 
 #include "base/check.h"
