@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <limits>
-#include <optional>
-#include <string_view>
+
+#include "base/control_groups.h"
+#include "base/text_file.h"
 
 #include "memory/heap.h"
 
@@ -18,31 +18,14 @@ namespace fs = std::filesystem;
 
 constexpr Bytes kUnlimited = std::numeric_limits<Bytes>::max();
 
-std::optional<Bytes> number(std::string_view text) {
-  Bytes value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc{}) return std::nullopt;
-  return value;
-}
-
 // A file that holds one number, or "max".
 std::optional<Bytes> number_in(const fs::path& file) {
-  std::string line;
-  if (!std::getline(std::ifstream(file), line)) return std::nullopt;
-  return line == "max" ? kUnlimited : number(line);
-}
-
-// The number behind `key` in a file of lines such as "key 123" or "Key:   123 kB".
-Bytes field(const fs::path& file, std::string_view key) {
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(key)) continue;
-    const size_t at = line.find_first_of("0123456789", key.size());
-    if (at == std::string::npos) return 0;
-    const Bytes unit = line.ends_with(" kB") ? 1_KiB : 1;
-    return number(std::string_view(line).substr(at)).value_or(0) * unit;
-  }
-  return 0;
+  const std::string line = first_line(file);
+  if (line == "max") return kUnlimited;
+  Bytes value = 0;
+  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), value);
+  if (parsed.ec != std::errc{}) return std::nullopt;
+  return value;
 }
 
 Bytes less(Bytes from, Bytes what) { return from - std::min(from, what); }
@@ -51,41 +34,35 @@ void take_if_less(Grant& grant, Bytes bytes, std::string set_by) {
   if (bytes < grant.bytes) grant = {bytes, std::move(set_by)};
 }
 
-struct Hierarchy {
-  const char* mount;
+struct MemoryFiles {
   const char* limit;
   const char* usage;
   const char* idle;  // in memory.stat: pages of files that the kernel drops before anybody suffers
 };
-constexpr Hierarchy kVersion1{"sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                              "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Hierarchy kVersion2{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+constexpr MemoryFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                "total_inactive_file"};
+constexpr MemoryFiles kVersion2{"memory.max", "memory.current", "inactive_file"};
+constexpr Bytes kUnlimitedInVersion1 = 1ull << 62;  // it has no "max", only a very large number
 
-// A control group and all above it, each with a limit of its own. In a container the path may name
-// groups that only the host sees: what is mounted is then the container's own.
-void apply_groups(Grant& grant, const fs::path& root, const Hierarchy& hierarchy, fs::path group) {
-  for (;; group = group.parent_path()) {
-    const fs::path folder = root / hierarchy.mount / group.relative_path();
-    if (const auto limit = number_in(folder / hierarchy.limit); limit && *limit < kUnlimited) {
-      const Bytes used = number_in(folder / hierarchy.usage).value_or(0);
-      const Bytes idle = field(folder / "memory.stat", hierarchy.idle);
-      take_if_less(grant, less(*limit, less(used, idle)),
-                   std::string(hierarchy.limit) + " of control group " + group.string());
-    }
-    if (group == group.parent_path()) return;
-  }
+const MemoryFiles& files_of(const ControlGroup& group) {
+  return group.version == ControlGroup::Version::one ? kVersion1 : kVersion2;
+}
+
+// The limit of one group and who set it; kUnlimited if none.
+Grant limit_of(const ControlGroup& group) {
+  const char* file = files_of(group).limit;
+  const Bytes limit = number_in(group.folder / file).value_or(kUnlimited);
+  return {limit < kUnlimitedInVersion1 ? limit : kUnlimited,
+          std::string(file) + " of control group " + group.name};
 }
 
 void apply_control_groups(Grant& grant, const fs::path& root) {
-  std::ifstream lines(root / "proc/self/cgroup");
-  for (std::string line; std::getline(lines, line);) {  // "0::/path" or "7:cpu,memory:/path"
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    if (controllers == ",,") apply_groups(grant, root, kVersion2, line.substr(second + 1));
-    if (controllers.find(",memory,") != std::string::npos)
-      apply_groups(grant, root, kVersion1, line.substr(second + 1));
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const Grant limit = limit_of(group);
+    if (limit.bytes == kUnlimited) continue;
+    const Bytes used = number_in(group.folder / files_of(group).usage).value_or(0);
+    const Bytes idle = byte_field(group.folder / "memory.stat", files_of(group).idle);
+    take_if_less(grant, less(limit.bytes, less(used, idle)), limit.set_by);
   }
 }
 
@@ -98,13 +75,23 @@ void apply_resource_limit(Grant& grant, int resource, const char* name, Bytes us
 }  // namespace
 
 Grant granted_memory(const fs::path& root) {
-  Grant grant{field(root / "proc/meminfo", "MemAvailable"), "free memory of the machine"};
+  Grant grant{byte_field(root / "proc/meminfo", "MemAvailable"), "free memory of the machine"};
   if (grant.bytes == 0) grant.bytes = kUnlimited;
   apply_control_groups(grant, root);
   const fs::path status = root / "proc/self/status";
-  apply_resource_limit(grant, RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", field(status, "VmData"));
-  apply_resource_limit(grant, RLIMIT_AS, "RLIMIT_AS (ulimit -v)", field(status, "VmSize"));
+  apply_resource_limit(grant, RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", byte_field(status, "VmData"));
+  apply_resource_limit(grant, RLIMIT_AS, "RLIMIT_AS (ulimit -v)", byte_field(status, "VmSize"));
   return grant;
+}
+
+std::optional<Grant> control_group_limit(const fs::path& root) {
+  Grant least{kUnlimited, ""};
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    Grant limit = limit_of(group);
+    take_if_less(least, limit.bytes, std::move(limit.set_by));
+  }
+  if (least.bytes == kUnlimited) return std::nullopt;
+  return least;
 }
 
 Bytes automatic_limit(const Grant& grant) { return grant.bytes / 5 * 4; }

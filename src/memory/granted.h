@@ -5,6 +5,7 @@
 #include <bottomless/bytes.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace bottomless {
@@ -19,6 +20,9 @@ Grant granted_memory(const std::filesystem::path& root = "/");
 
 // How many mappings the kernel allows this process (vm.max_map_count).
 size_t granted_mappings(const std::filesystem::path& root = "/");
+
+// The least that a control group of this process may hold in all, if any of them is limited.
+std::optional<Grant> control_group_limit(const std::filesystem::path& root = "/");
 
 // What --memory auto stands for: most of the grant. The rest is for what is not a tensor, such as
 // the interpreter, libraries and their workspaces.

@@ -88,10 +88,24 @@ TEST_F(Granted, PassesOverWhatItCannotRead) {
   EXPECT_EQ(grant().bytes, 8_GiB);
 }
 
+<<<<<<< HEAD
 TEST_F(Granted, TellsHowManyMappingsTheKernelAllows) {
   EXPECT_EQ(granted_mappings(root_.path()), kUsualMappings) << "it does not tell";
   write("proc/sys/vm/max_map_count", "12345\n");
   EXPECT_EQ(granted_mappings(root_.path()), 12345u);
+=======
+TEST_F(Granted, ControlGroupLimitIsTheLeastWhateverIsInUse) {
+  EXPECT_FALSE(control_group_limit(root_.path()));
+  write("proc/self/cgroup", "7:memory:/\n0::/a/b\n");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  EXPECT_FALSE(control_group_limit(root_.path()));
+  write("sys/fs/cgroup/a/memory.max", "2147483648\n");
+  write("sys/fs/cgroup/a/memory.current", "1073741824\n");
+  ASSERT_TRUE(control_group_limit(root_.path()));
+  EXPECT_EQ(control_group_limit(root_.path())->bytes, 2_GiB);
+  EXPECT_EQ(control_group_limit(root_.path())->set_by, "memory.max of control group /a");
+>>>>>>> d89f84e (base, memory: one way to read what the kernel tells in text files)
 }
 
 TEST_F(Granted, RespectsResourceLimits) {
