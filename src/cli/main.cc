@@ -25,6 +25,10 @@ int main(int count, char** raw) {
       "doctor", "Tell what this machine offers for a run, and how to make it better");
   const std::function<int()> do_run = add_run(*run, program);
   const std::function<int()> do_doctor = add_doctor(*doctor);
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(1);
+  const std::function<int()> do_bench_disk = add_bench_disk(*bench->add_subcommand(
+      "disk", "Measure what disks give to a run, and compare with fio where it is installed"));
 
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
@@ -36,5 +40,6 @@ int main(int count, char** raw) {
                  error.what());
     return kUsage;
   }
-  return run->parsed() ? do_run() : do_doctor();
+  if (run->parsed()) return do_run();
+  return doctor->parsed() ? do_doctor() : do_bench_disk();
 }

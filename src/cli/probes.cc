@@ -7,10 +7,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
+#include "base/text_file.h"
 #include "cli/python.h"
 #include "io/scratch_file.h"
 #include "io/transfers.h"
@@ -19,23 +18,6 @@
 
 namespace bottomless::cli {
 namespace {
-
-std::string first_line(const char* path) {
-  std::string line;
-  std::getline(std::ifstream(path) >> std::ws, line);
-  return line;
-}
-
-// The value after "key:" in a file such as /proc/meminfo.
-std::string field(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const size_t value = line.find_first_not_of(" \t:", key.size());
-    return value == std::string::npos ? "" : line.substr(value);
-  }
-  return "";
-}
 
 Finding probe_kernel() {
   utsname name{};

@@ -18,5 +18,6 @@ std::vector<std::string> cut_program(std::vector<std::string>& arguments);
 
 std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& program);
 std::function<int()> add_doctor(CLI::App& app);
+std::function<int()> add_bench_disk(CLI::App& app);
 
 }  // namespace bottomless::cli
