@@ -28,11 +28,15 @@ const char* name_of(Verdict verdict) {
 }
 
 int doctor(const DoctorOptions& options) {
-  std::vector<Finding> findings = probe_machine();
-  for (const std::string& directory : options.disk) {
-    for (Finding& finding : probe_directory(directory)) findings.push_back(std::move(finding));
-  }
-  findings.push_back(probe_torch());
+  Findings findings;
+  const auto add = [&](Findings more) {
+    for (Finding& finding : more) findings.push_back(std::move(finding));
+  };
+  add(probe_processor());
+  add(probe_memory());
+  add(probe_transfers());
+  for (const std::string& directory : options.disk) add(probe_directory(directory));
+  add({probe_torch()});
   bool complete = true;
   auto report = nlohmann::json::array();
   for (const Finding& finding : findings) {
@@ -62,7 +66,8 @@ int doctor(const DoctorOptions& options) {
 
 std::function<int()> add_doctor(CLI::App& app) {
   auto options = std::make_shared<DoctorOptions>();
-  app.add_option("--disk", options->disk, "Directories to look at (default: the current one)")
+  app.add_option("--disk", options->disk,
+                 "Directories to look at, each measured for a second (default: the current one)")
       ->delimiter(',');
   app.add_flag("--json", options->json, "Print the findings as JSON");
   return [options] { return doctor(*options); };

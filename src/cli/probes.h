@@ -1,8 +1,12 @@
-// What `bottomless doctor` looks at, one finding at a time.
+// What `bottomless doctor` looks at. Each probe answers with findings: what there is, and how to make
+// it better. `root` is where /proc, /sys and /dev are looked for.
+// Thread-safety: free functions without state.
 #pragma once
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "cli/disk_measure.h"
 
 namespace bottomless::cli {
 
@@ -14,9 +18,21 @@ struct Finding {
   std::string value;   // what was found
   std::string advice;  // how to make it better; empty when good
 };
+using Findings = std::vector<Finding>;
 
-std::vector<Finding> probe_machine();
-std::vector<Finding> probe_directory(const std::filesystem::path& directory);
+// Kernel, processor, cores that may be used, and accelerators, which this version does not manage.
+Findings probe_processor(const std::filesystem::path& root = "/");
+
+// How much memory there is, who limits it, and whether the kernel will move it as a run needs.
+Findings probe_memory(const std::filesystem::path& root = "/");
+
+Findings probe_transfers(const std::filesystem::path& root = "/");
+
+// One directory for --disk. Writes and reads a scratch file there for about a second.
+Findings probe_directory(const std::filesystem::path& directory,
+                         const std::filesystem::path& root = "/");
+Finding judge_speed(const std::string& topic, const Rate& writing, const Rate& reading);
+
 Finding probe_torch();
 
 }  // namespace bottomless::cli

@@ -191,6 +191,30 @@ TEST_F(BenchDisk, KilledLeavesNothing) {
   EXPECT_EQ(directory_.entries(), 0u);
 }
 
+TEST(Doctor, TellsOfTheMachineAndTheDirectory) {
+  const TemporaryDirectory directory;
+  const Outcome outcome = run("doctor --json --disk " + directory.path().string());
+  const auto report = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(outcome.code, report["complete"].get<bool>() ? 0 : 1);
+  std::map<std::string, nlohmann::json> findings;
+  for (const auto& finding : report["findings"]) findings[finding["topic"]] = finding;
+  for (const char* topic :
+       {"kernel", "processor", "cores", "GPU", "memory", "swap", "huge pages",
+        "vm.overcommit_memory", "vm.max_map_count", "moving frames", "io_uring", "torch"}) {
+    EXPECT_TRUE(findings.contains(topic)) << topic;
+  }
+  const std::string disk = "disk " + directory.path().string();
+  for (const char* about : {"", " file system", " O_DIRECT", " speed"})
+    EXPECT_TRUE(findings.contains(disk + about)) << about;
+  EXPECT_EQ(directory.entries(), 0u);
+}
+
+TEST(Doctor, OfAMissingDirectoryIsIncomplete) {
+  const Outcome outcome = run("doctor --disk /none");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.out.find("NO  disk /none"), std::string::npos) << outcome.out;
+}
+
 TEST(Command, WithoutAVerbIsAnErrorOfUsage) {
   EXPECT_EQ(run("").code, 2);
   EXPECT_EQ(run("bench").code, 2);
