@@ -117,8 +117,7 @@ class DiskBench {
     const WorkingFile& first = files_.front();
     report_.engine =
         std::string(first.caching() == Caching::direct ? "O_DIRECT" : "through the page cache") +
-        (first.without_uring() ? ", one transfer at a time (" + *first.without_uring() + ")"
-                               : ", io_uring");
+        (first.without_uring() ? ", by threads (" + *first.without_uring() + ")" : ", io_uring");
     return {};
   }
 

@@ -154,7 +154,7 @@ Result<WorkingFile> WorkingFile::open(const std::filesystem::path& directory, By
   Result<std::unique_ptr<Transfers>> transfers = make_uring_transfers(DiskQueue::kDepth);
   if (!transfers.ok()) {
     without_uring = transfers.error().message;
-    transfers = make_blocking_transfers();
+    transfers = make_threaded_transfers();
     if (!transfers.ok()) return std::move(transfers).error();
   }
   Result<std::unique_ptr<DiskQueue>> queue =

@@ -161,7 +161,7 @@ Findings probe_transfers(const fs::path& root) {
     remedy = "permit it in the container's seccomp profile";
   }
   return {{"io_uring", Verdict::could_be_better, value,
-           remedy + "; until then transfers go one at a time"}};
+           remedy + "; until then a few threads do the transfers"}};
 }
 
 Finding judge_speed(const std::string& topic, const Rate& writing, const Rate& reading) {

@@ -1,12 +1,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/text_file.h"
 #include "cli/probes.h"
 #include "memory/address_space.h"
 #include "memory/granted.h"
+#include "memory/heap.h"
 
 namespace bottomless::cli {
 namespace {
@@ -61,16 +61,13 @@ Finding probe_huge_pages(const fs::path& root) {
           setting.substr(setting.find('[') + 1, setting.find(']') - setting.find('[') - 1), ""};
 }
 
-// A frame and the ground behind it are two mappings, and past 20000 frames the heap makes no more
-// small ones; libraries and threads have some thousands.
 Finding probe_mappings(const fs::path& root) {
-  constexpr unsigned long kNeeded = 45000;
-  const std::string text = first_line(root / "proc/sys/vm/max_map_count");
-  unsigned long count = 0;
-  std::from_chars(text.data(), text.data() + text.size(), count);
-  const std::string value = text + ", of which a run takes " + std::to_string(kNeeded) + " at most";
-  if (count >= kNeeded) return {"vm.max_map_count", Verdict::good, value, ""};
-  return {"vm.max_map_count", Verdict::could_be_better, value, "sysctl vm.max_map_count=65530"};
+  const size_t count = granted_mappings(root);
+  if (count >= kUsualMappings)
+    return {"vm.max_map_count", Verdict::good, std::to_string(count), ""};
+  return {"vm.max_map_count", Verdict::could_be_better, std::to_string(count),
+          "sysctl vm.max_map_count=" + std::to_string(kUsualMappings) +
+              "; until then memory is managed in larger pieces, which wastes some"};
 }
 
 Finding probe_limit(const char* topic, int resource, const char* flag) {

@@ -8,7 +8,6 @@
 
 #include "base/control_groups.h"
 #include "base/text_file.h"
-
 #include "memory/heap.h"
 
 namespace bottomless {

@@ -88,12 +88,12 @@ TEST_F(Granted, PassesOverWhatItCannotRead) {
   EXPECT_EQ(grant().bytes, 8_GiB);
 }
 
-<<<<<<< HEAD
 TEST_F(Granted, TellsHowManyMappingsTheKernelAllows) {
   EXPECT_EQ(granted_mappings(root_.path()), kUsualMappings) << "it does not tell";
   write("proc/sys/vm/max_map_count", "12345\n");
   EXPECT_EQ(granted_mappings(root_.path()), 12345u);
-=======
+}
+
 TEST_F(Granted, ControlGroupLimitIsTheLeastWhateverIsInUse) {
   EXPECT_FALSE(control_group_limit(root_.path()));
   write("proc/self/cgroup", "7:memory:/\n0::/a/b\n");
@@ -105,7 +105,6 @@ TEST_F(Granted, ControlGroupLimitIsTheLeastWhateverIsInUse) {
   ASSERT_TRUE(control_group_limit(root_.path()));
   EXPECT_EQ(control_group_limit(root_.path())->bytes, 2_GiB);
   EXPECT_EQ(control_group_limit(root_.path())->set_by, "memory.max of control group /a");
->>>>>>> d89f84e (base, memory: one way to read what the kernel tells in text files)
 }
 
 TEST_F(Granted, RespectsResourceLimits) {
