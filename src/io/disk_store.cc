@@ -58,7 +58,7 @@ Result<DiskStore::Disk> DiskStore::open_disk(const std::filesystem::path& direct
       DiskQueue::start("bl-disk" + std::to_string(index), std::move(transfers).value());
   if (!queue.ok()) return std::move(queue).error();
   return Disk{.file = std::move(file).value(),
-              .extents = FirstFit(0),
+              .extents = BestFit(0),
               .queue = std::move(queue).value(),
               .target = "the scratch file in " + quoted(directory),
               .own_memory = threads * Thread::kStackBytes + kRingBytes};
@@ -141,7 +141,7 @@ Bytes DiskStore::size_of_files() const {
 
 Result<uint64_t> DiskStore::allocate_on(Disk& disk, Bytes bytes) {
   if (const auto unit = disk.extents.allocate(bytes / kAlignment)) return *unit * kAlignment;
-  // Grow by an eighth, but never past the limit, and by no more than needed when the disk or the
+  // Grow by a little more than needed, but never past the limit, and by no more than needed when the disk or the
   // limit is tight. What is free at the end of the file serves as the beginning of the extent.
   const Bytes size = disk.file.bytes();
   const Bytes needed = bytes - disk.extents.tail() * kAlignment;
@@ -152,7 +152,7 @@ Result<uint64_t> DiskStore::allocate_on(Disk& disk, Bytes bytes) {
                                      format_bytes(*limit_) +
                                      " granted (--disk-limit); raise the limit or free tensors"};
   }
-  const Bytes step = std::clamp(size / 8 / kAlignment * kAlignment, kLeastGrowth, kMostGrowth);
+  const Bytes step = std::clamp(size / 64 / kAlignment * kAlignment, kLeastGrowth, kMostGrowth);
   const Bytes generous = std::min(std::max(needed, step), room / kAlignment * kAlignment);
   if (Result<void> grown = disk.file.grow(size + generous); !grown.ok()) {
     if (generous == needed || grown.error().code != Code::no_space) return std::move(grown).error();

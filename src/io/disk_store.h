@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/first_fit.h"
+#include "base/best_fit.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "io/disk_queue.h"
@@ -46,7 +46,7 @@ class DiskStore final : public Store {
  private:
   struct Disk {
     ScratchFile file;
-    FirstFit extents{0};  // in units of kAlignment
+    BestFit extents{0};  // in units of kAlignment
     std::unique_ptr<DiskQueue> queue;
     std::string target;
     double speed = 1;

@@ -15,7 +15,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "base/first_fit.h"
+#include "base/best_fit.h"
 #include "memory/address_space.h"
 #include "memory/frame_pool.h"
 
@@ -128,7 +128,7 @@ class Heap {
   Poison poison_;
   size_t crowd_;  // frames
   std::byte* ranges_at_;
-  FirstFit ranges_;  // in granules
+  BestFit ranges_;  // in granules
   RetiredList retired_;
   std::unordered_map<FrameCounts, std::vector<RetiredList::iterator>, CountsHash> retired_by_size_;
   Bytes retired_bytes_ = 0;

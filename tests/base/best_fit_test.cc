@@ -1,4 +1,4 @@
-#include "base/first_fit.h"
+#include "base/best_fit.h"
 
 #include <gtest/gtest.h>
 
@@ -11,20 +11,44 @@
 namespace bottomless {
 namespace {
 
-TEST(FirstFit, GivesTheLowestPlaceThatFits) {
-  FirstFit fit(100);
-  EXPECT_EQ(fit.allocate(10), 0u);
-  EXPECT_EQ(fit.allocate(10), 10u);
+TEST(BestFit, GivesTheSmallestHoleThatFits) {
+  BestFit fit(100);
+  EXPECT_EQ(fit.allocate(20), 0u);
   EXPECT_EQ(fit.allocate(10), 20u);
-  fit.free(0, 10);
-  fit.free(20, 10);
-  EXPECT_EQ(fit.allocate(5), 0u);
-  EXPECT_EQ(fit.allocate(6), 20u) << "the hole at 5 is too small";
-  EXPECT_EQ(fit.allocate(5), 5u);
+  EXPECT_EQ(fit.allocate(8), 30u);
+  EXPECT_EQ(fit.allocate(10), 38u);
+  EXPECT_EQ(fit.allocate(9), 48u);
+  EXPECT_EQ(fit.allocate(10), 57u);
+  fit.free(0, 20);
+  fit.free(30, 8);
+  fit.free(48, 9);
+  EXPECT_EQ(fit.allocate(8), 30u);
+  EXPECT_EQ(fit.allocate(8), 48u);
+  EXPECT_EQ(fit.allocate(8), 0u);
 }
 
-TEST(FirstFit, GivesNothingWhenNoHoleIsLargeEnough) {
-  FirstFit fit(10);
+TEST(BestFit, GivesTheLowestOfEqualHoles) {
+  BestFit fit(100);
+  for (uint64_t start = 0; start < 60; start += 10) ASSERT_EQ(fit.allocate(10), start);
+  fit.free(40, 10);
+  fit.free(0, 10);
+  fit.free(20, 10);
+  EXPECT_EQ(fit.allocate(10), 0u);
+  EXPECT_EQ(fit.allocate(10), 20u);
+  EXPECT_EQ(fit.allocate(10), 40u);
+}
+
+TEST(BestFit, TouchesNewGroundOnlyWhenNoHoleFits) {
+  BestFit fit(100);
+  EXPECT_EQ(fit.allocate(80), 0u);
+  EXPECT_EQ(fit.allocate(10), 80u);
+  fit.free(0, 80);
+  EXPECT_EQ(fit.allocate(10), 0u) << "the 10 before the end are a better fit, and new ground";
+  EXPECT_EQ(fit.high_water(), 90u);
+}
+
+TEST(BestFit, GivesNothingWhenNoHoleIsLargeEnough) {
+  BestFit fit(10);
   EXPECT_FALSE(fit.allocate(11));
   EXPECT_EQ(fit.allocate(10), 0u);
   EXPECT_FALSE(fit.allocate(1));
@@ -33,40 +57,40 @@ TEST(FirstFit, GivesNothingWhenNoHoleIsLargeEnough) {
   EXPECT_FALSE(fit.allocate(5)) << "two holes of 4 are not one of 5";
 }
 
-TEST(FirstFit, AlignsTheStartAndKeepsWhatLiesBeforeIt) {
-  FirstFit fit(64);
+TEST(BestFit, AlignsTheStartAndKeepsWhatLiesBeforeIt) {
+  BestFit fit(64);
   EXPECT_EQ(fit.allocate(3), 0u);
   EXPECT_EQ(fit.allocate(8, 16), 16u);
   EXPECT_EQ(fit.allocate(13), 3u);
   EXPECT_EQ(fit.used(), 24u);
 }
 
-TEST(FirstFit, PartsOfAnIntervalMayBeFreed) {
-  FirstFit fit(10);
+TEST(BestFit, PartsOfAnIntervalMayBeFreed) {
+  BestFit fit(10);
   EXPECT_EQ(fit.allocate(10), 0u);
   fit.free(4, 2);
   EXPECT_EQ(fit.used(), 8u);
   EXPECT_EQ(fit.allocate(2), 4u);
 }
 
-TEST(FirstFit, GrowthMergesWithTheHoleBeforeIt) {
-  FirstFit fit(10);
+TEST(BestFit, GrowthMergesWithTheHoleBeforeIt) {
+  BestFit fit(10);
   EXPECT_EQ(fit.allocate(6), 0u);
   fit.grow(20);
   EXPECT_EQ(fit.used(), 6u);
   EXPECT_EQ(fit.allocate(14), 6u);
 }
 
-TEST(FirstFit, StartsEmptyAndGrows) {
-  FirstFit fit(0);
+TEST(BestFit, StartsEmptyAndGrows) {
+  BestFit fit(0);
   EXPECT_FALSE(fit.allocate(1));
   fit.grow(4);
   fit.grow(4);
   EXPECT_EQ(fit.allocate(4), 0u);
 }
 
-TEST(FirstFit, HighWaterNeverFalls) {
-  FirstFit fit(100);
+TEST(BestFit, HighWaterNeverFalls) {
+  BestFit fit(100);
   EXPECT_EQ(fit.high_water(), 0u);
   EXPECT_EQ(fit.allocate(30), 0u);
   fit.free(0, 30);
@@ -74,8 +98,8 @@ TEST(FirstFit, HighWaterNeverFalls) {
   EXPECT_EQ(fit.high_water(), 30u);
 }
 
-TEST(FirstFit, TheTailIsWhatIsFreeRightBeforeTheEnd) {
-  FirstFit fit(100);
+TEST(BestFit, TheTailIsWhatIsFreeRightBeforeTheEnd) {
+  BestFit fit(100);
   EXPECT_EQ(fit.tail(), 100u);
   EXPECT_EQ(fit.allocate(60), 0u);
   EXPECT_EQ(fit.tail(), 40u);
@@ -85,11 +109,11 @@ TEST(FirstFit, TheTailIsWhatIsFreeRightBeforeTheEnd) {
   EXPECT_EQ(fit.tail(), 0u) << "a hole further down is none";
   fit.grow(105);
   EXPECT_EQ(fit.tail(), 5u);
-  EXPECT_EQ(FirstFit(0).tail(), 0u);
+  EXPECT_EQ(BestFit(0).tail(), 0u);
 }
 
-TEST(FirstFitDeathTest, FreeingTwiceStopsTheProcess) {
-  FirstFit fit(100);
+TEST(BestFitDeathTest, FreeingTwiceStopsTheProcess) {
+  BestFit fit(100);
   ASSERT_EQ(fit.allocate(20), 0u);
   ASSERT_EQ(fit.allocate(20), 20u);
   fit.free(0, 20);
@@ -104,13 +128,19 @@ class NaiveFit {
   explicit NaiveFit(size_t end) : taken_(end, false) {}
 
   std::optional<uint64_t> allocate(uint64_t size, uint64_t alignment) {
-    for (uint64_t start = 0; start + size <= taken_.size(); start += alignment) {
-      if (is_free(start, size)) {
-        set(start, size, true);
-        return start;
-      }
+    std::optional<uint64_t> best;
+    uint64_t best_hole = 0;
+    for (uint64_t hole = 0, next = 0; hole < taken_.size(); hole = next + 1) {
+      next = hole;
+      while (next < taken_.size() && !taken_[next]) ++next;
+      const uint64_t start = (hole + alignment - 1) / alignment * alignment;
+      if (start + size > next) continue;
+      if (best && (next == taken_.size() || next - hole >= best_hole)) continue;
+      best = start;
+      best_hole = next - hole;
     }
-    return std::nullopt;
+    if (best) set(*best, size, true);
+    return best;
   }
   void set(uint64_t start, uint64_t size, bool taken) {
     for (uint64_t i = start; i < start + size; ++i) taken_[i] = taken;
@@ -140,12 +170,12 @@ struct Interval {
   uint64_t size;
 };
 
-TEST(FirstFit, AgreesWithTheNaiveModelOverRandomHistories) {
+TEST(BestFit, AgreesWithTheNaiveModelOverRandomHistories) {
   Random random(21);
   BOTTOMLESS_TRACE_SEED(random);
   for (int history = 0; history < 40; ++history) {
     uint64_t end = random.between(0, 400);
-    FirstFit fit(end);
+    BestFit fit(end);
     NaiveFit naive(end);
     std::vector<Interval> given;
     for (int step = 0; step < 400; ++step) {
