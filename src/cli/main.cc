@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "cli/verbs.h"
 
 int main(int count, char** raw) {

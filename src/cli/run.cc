@@ -4,7 +4,6 @@
 #include <bottomless/bytes.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -156,22 +155,6 @@ int run(RunOptions options) {
 }
 
 }  // namespace
-
-std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
-  size_t at = 0;
-  while (at < arguments.size() && arguments[at].size() > 1 && arguments[at][0] == '-') {
-    const std::string& option = arguments[at];
-    if (option == "--") {
-      arguments.erase(arguments.begin() + static_cast<ptrdiff_t>(at));
-      break;
-    }
-    at += option == "--memory" || option == "--disk" || option == "--disk-limit" ? 2 : 1;
-  }
-  at = std::min(at, arguments.size());
-  std::vector<std::string> program(arguments.begin() + static_cast<ptrdiff_t>(at), arguments.end());
-  arguments.resize(at);
-  return program;
-}
 
 std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& program) {
   auto options = std::make_shared<RunOptions>();

@@ -12,10 +12,6 @@ inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
-// Takes the program and its own arguments off the end of `run`'s: what follows the program belongs
-// to it, options too.
-std::vector<std::string> cut_program(std::vector<std::string>& arguments);
-
 std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& program);
 std::function<int()> add_doctor(CLI::App& app);
 std::function<int()> add_bench_disk(CLI::App& app);
