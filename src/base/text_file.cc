@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <limits>
 
 namespace bottomless {
 
@@ -24,11 +25,14 @@ std::string field(const std::filesystem::path& file, std::string_view key) {
   return "";
 }
 
-Bytes byte_field(const std::filesystem::path& file, std::string_view key) {
+std::optional<Bytes> byte_field(const std::filesystem::path& file, std::string_view key) {
+  constexpr Bytes kMost = std::numeric_limits<Bytes>::max();
   const std::string text = field(file, key);
   Bytes value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value * (text.ends_with(" kB") ? 1_KiB : 1);
+  if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{})
+    return std::nullopt;
+  const Bytes unit = text.ends_with(" kB") ? 1_KiB : 1;
+  return value <= kMost / unit ? value * unit : kMost;
 }
 
 }  // namespace bottomless

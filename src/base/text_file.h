@@ -5,6 +5,7 @@
 #include <bottomless/bytes.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,7 @@ std::string first_line(const std::filesystem::path& file);
 // What follows `key` in a file of lines such as "key 123", "Key:   123 kB" or "key name : text".
 std::string field(const std::filesystem::path& file, std::string_view key);
 
-// The same where it is a size; 0 if it is none.
-Bytes byte_field(const std::filesystem::path& file, std::string_view key);
+// The same where it is a size.
+std::optional<Bytes> byte_field(const std::filesystem::path& file, std::string_view key);
 
 }  // namespace bottomless

@@ -94,7 +94,7 @@ Finding probe_space(const std::string& topic, const fs::path& directory, const f
   struct statvfs space {};
   statvfs(directory.c_str(), &space);
   const Bytes free = space.f_bavail * space.f_frsize;
-  const Bytes memory = byte_field(root / "proc/meminfo", "MemTotal");
+  const Bytes memory = byte_field(root / "proc/meminfo", "MemTotal").value_or(0);
   if (free >= memory) return {topic, Verdict::good, format_bytes(free) + " free", ""};
   return {topic, Verdict::could_be_better, format_bytes(free) + " free",
           "less than the machine's memory (" + format_bytes(memory) +

@@ -16,9 +16,11 @@ namespace fs = std::filesystem;
 Finding probe_size(const fs::path& root) {
   const Grant grant = granted_memory(root);
   return {"memory", Verdict::good,
-          format_bytes(byte_field(root / "proc/meminfo", "MemAvailable")) + " available of " +
-              format_bytes(byte_field(root / "proc/meminfo", "MemTotal")) + "; --memory auto is " +
-              format_bytes(automatic_limit(grant)) + " (" + grant.set_by + ")",
+          format_bytes(byte_field(root / "proc/meminfo", "MemAvailable").value_or(0)) +
+              " available of " +
+              format_bytes(byte_field(root / "proc/meminfo", "MemTotal").value_or(0)) +
+              "; --memory auto is " + format_bytes(automatic_limit(grant)) + " (" + grant.set_by +
+              ")",
           ""};
 }
 
@@ -29,7 +31,7 @@ Finding probe_control_groups(const fs::path& root) {
 }
 
 Finding probe_swap(const fs::path& root) {
-  const Bytes swap = byte_field(root / "proc/meminfo", "SwapTotal");
+  const Bytes swap = byte_field(root / "proc/meminfo", "SwapTotal").value_or(0);
   if (swap == 0) return {"swap", Verdict::good, "none", ""};
   return {"swap", Verdict::could_be_better, format_bytes(swap),
           "keep --memory below what is available: past it the kernel swaps what Bottomless takes "
@@ -39,8 +41,8 @@ Finding probe_swap(const fs::path& root) {
 Finding probe_overcommit(const fs::path& root) {
   const std::string mode = first_line(root / "proc/sys/vm/overcommit_memory");
   if (mode != "2") return {"vm.overcommit_memory", Verdict::good, mode, ""};
-  const Bytes limit = byte_field(root / "proc/meminfo", "CommitLimit");
-  const Bytes taken = byte_field(root / "proc/meminfo", "Committed_AS");
+  const Bytes limit = byte_field(root / "proc/meminfo", "CommitLimit").value_or(0);
+  const Bytes taken = byte_field(root / "proc/meminfo", "Committed_AS").value_or(0);
   return {"vm.overcommit_memory", Verdict::could_be_better,
           "2: the kernel grants " + format_bytes(limit - std::min(limit, taken)) +
               " more in all, used or not",

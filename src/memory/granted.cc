@@ -60,7 +60,7 @@ void apply_control_groups(Grant& grant, const fs::path& root) {
     const Grant limit = limit_of(group);
     if (limit.bytes == kUnlimited) continue;
     const Bytes used = number_in(group.folder / files_of(group).usage).value_or(0);
-    const Bytes idle = byte_field(group.folder / "memory.stat", files_of(group).idle);
+    const Bytes idle = byte_field(group.folder / "memory.stat", files_of(group).idle).value_or(0);
     take_if_less(grant, less(limit.bytes, less(used, idle)), limit.set_by);
   }
 }
@@ -74,12 +74,14 @@ void apply_resource_limit(Grant& grant, int resource, const char* name, Bytes us
 }  // namespace
 
 Grant granted_memory(const fs::path& root) {
-  Grant grant{byte_field(root / "proc/meminfo", "MemAvailable"), "free memory of the machine"};
-  if (grant.bytes == 0) grant.bytes = kUnlimited;
+  Grant grant{byte_field(root / "proc/meminfo", "MemAvailable").value_or(kUnlimited),
+              "free memory of the machine"};
   apply_control_groups(grant, root);
   const fs::path status = root / "proc/self/status";
-  apply_resource_limit(grant, RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", byte_field(status, "VmData"));
-  apply_resource_limit(grant, RLIMIT_AS, "RLIMIT_AS (ulimit -v)", byte_field(status, "VmSize"));
+  apply_resource_limit(grant, RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)",
+                       byte_field(status, "VmData").value_or(0));
+  apply_resource_limit(grant, RLIMIT_AS, "RLIMIT_AS (ulimit -v)",
+                       byte_field(status, "VmSize").value_or(0));
   return grant;
 }
 

@@ -82,6 +82,16 @@ TEST_F(Granted, IsNothingWhenTheGroupIsFull) {
   EXPECT_EQ(grant().bytes, 0u);
 }
 
+TEST_F(Granted, IsNothingWhenTheMachineHasNothingFree) {
+  write("proc/meminfo", "MemTotal:       16777216 kB\nMemAvailable:    0 kB\n");
+  EXPECT_EQ(grant().bytes, 0u);
+}
+
+TEST_F(Granted, TakesMoreThanCanBeCountedForUnlimited) {
+  write("proc/meminfo", "MemAvailable:    18014398509481985 kB\n");  // 2^64 + 1024 bytes
+  EXPECT_GT(grant().bytes, 1_TiB);
+}
+
 TEST_F(Granted, PassesOverWhatItCannotRead) {
   write("proc/self/cgroup", "rubbish\n0::/job\n::\n");
   write("sys/fs/cgroup/job/memory.max", "many\n");
