@@ -102,6 +102,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   bool contains(const void* address) const noexcept { return heap_->contains(address); }
+  // The range that contains() is about.
+  std::span<const std::byte> addresses() const noexcept { return heap_->addresses(); }
 
   // A storage with arbitrary content. With `pins` all of it is resident, writable and pinned there;
   // without, nothing is resident until it is pinned or touched. `who` names the operation in

@@ -3,7 +3,7 @@
 // parts of it and away again, so any free frame serves any block and nothing fragments. Ranges
 // of freed storages are kept with their frames for the next storage of the same size: an
 // allocation in a training loop costs no system call.
-// Thread-safety: contains() from any thread; everything else under the owner's lock.
+// Thread-safety: contains() and addresses() from any thread; everything else under the owner's lock.
 // Lifetime: every address the heap gave is invalid once it is gone.
 #pragma once
 #include <bottomless/bytes.h>
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <list>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "base/best_fit.h"
@@ -49,6 +50,7 @@ class Heap {
   Heap& operator=(const Heap&) = delete;
 
   bool contains(const void* address) const noexcept { return space_.contains(address); }
+  std::span<const std::byte> addresses() const noexcept { return {space_.base(), space_.bytes()}; }
   // Ranges start at multiples of this offset and share no such granule: the unit of lookup tables.
   static constexpr Bytes kGranule = 64_KiB;
   const FrameSizes& frame_sizes() const { return pool_.sizes(); }

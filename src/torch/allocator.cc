@@ -20,8 +20,8 @@ void release(void* address);
 class ManagedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    Session* session = Process::get().current();
-    if (session == nullptr || bytes == 0) return before_->allocate(bytes);
+    const SessionUse session = Process::get().sessions().use_current();
+    if (!session || bytes == 0) return before_->allocate(bytes);
     intercept_on_this_thread();
     OperatorScope* scope = OperatorScope::current();
     Pins* pins = scope != nullptr ? scope->pins_of(*session) : nullptr;
@@ -57,7 +57,7 @@ class ManagedAllocator final : public c10::Allocator {
     if (c10::GetAllocator(c10::kCPU) == this) c10::SetAllocator(c10::kCPU, before_, kPriority);
   }
   void release_small(void* address) {
-    if (Session* session = Process::get().current())
+    if (const SessionUse session = Process::get().sessions().use_current())
       session->engine().discharge(malloc_usable_size(address));
     before_->raw_deallocate(address);
   }
@@ -91,7 +91,7 @@ void install_allocator() { allocator().install(); }
 void remove_allocator() { allocator().remove(); }
 
 c10::Allocator* default_cpu_allocator() {
-  return Process::get().current() != nullptr ? &allocator() : c10::GetDefaultCPUAllocator();
+  return Process::get().sessions().has_current() ? &allocator() : c10::GetDefaultCPUAllocator();
 }
 
 }  // namespace bottomless

@@ -86,9 +86,9 @@ OperatorScope* OperatorScope::current() { return t_current; }
 
 OperatorScope::PerSession& OperatorScope::of(Session& session) {
   for (PerSession& known : sessions_) {
-    if (known.session == &session) return known;
+    if (known.session.get() == &session) return known;
   }
-  return sessions_.emplace_back(session);
+  return sessions_.emplace_back(Process::get().sessions().use(session));
 }
 
 Pins* OperatorScope::pins_of(Session& session) {

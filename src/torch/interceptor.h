@@ -13,7 +13,7 @@
 
 #include "engine/engine.h"
 #include "torch/operator_info.h"
-#include "torch/session.h"
+#include "torch/session_table.h"
 
 namespace bottomless {
 
@@ -50,9 +50,9 @@ class OperatorScope {
 
  private:
   struct PerSession {
-    explicit PerSession(Session& owner)
-        : session(&owner), pins(std::make_unique<Pins>(owner.engine())) {}
-    Session* session;
+    explicit PerSession(SessionUse used)
+        : session(std::move(used)), pins(std::make_unique<Pins>(session->engine())) {}
+    SessionUse session;  // before the pins: it goes after them
     std::unique_ptr<Pins> pins;
     c10::SmallVector<Need, 8> needs;
   };

@@ -19,31 +19,6 @@ Process& Process::get() {
   return *process;
 }
 
-Session* Process::owner_of(const void* address) const {
-  Session* likely = current();
-  if (likely != nullptr && likely->engine().contains(address)) return likely;
-  if (sessions_in_use_.load(std::memory_order_acquire) == (likely != nullptr ? 1 : 0))
-    return nullptr;
-  for (const auto& published : published_) {
-    Session* session = published.load(std::memory_order_acquire);
-    if (session != nullptr && session->engine().contains(address)) return session;
-  }
-  return nullptr;
-}
-
-// Ends sessions that were closed and whose last storage has been freed since.
-void Process::sweep() {
-  for (size_t i = 0; i < kMostSessions; ++i) {
-    Session* session = sessions_[i].get();
-    if (session == nullptr || session == current()) continue;
-    session->engine().settle();
-    if (session->engine().live_storages() > 0) continue;
-    published_[i].store(nullptr, std::memory_order_release);
-    sessions_[i].reset();
-    sessions_in_use_.fetch_sub(1, std::memory_order_acq_rel);
-  }
-}
-
 bool Process::owns_in_handler(const void* address) {
   return Process::get().owner_of(address) != nullptr;
 }
@@ -73,14 +48,13 @@ void Process::touch_in_child(Session& session, const void* address, Bytes bytes,
 void Process::before_fork() BOTTOMLESS_NOT_ANALYSED {
   mutex_.lock();
   if (in_forked_child()) return;  // a child's own child has all that it has
-  for (const auto& session : sessions_) {
-    if (session == nullptr) continue;
+  sessions_.each([this](Session& session) BOTTOMLESS_NOT_ANALYSED {
     int ends[2] = {-1, -1};
     // Without a pipe the parent cannot tell when the child ends, and keeps its extents for good.
     if (pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
-    forking_.push_back({session.get(), UniqueFd(ends[0]), UniqueFd(ends[1])});
-    session->engine().before_fork();
-  }
+    forking_.push_back({&session, UniqueFd(ends[0]), UniqueFd(ends[1])});
+    session.engine().before_fork();
+  });
 }
 
 void Process::after_fork_in_parent() BOTTOMLESS_NOT_ANALYSED {
@@ -95,7 +69,7 @@ void Process::after_fork_in_parent() BOTTOMLESS_NOT_ANALYSED {
 void Process::after_fork_in_child() BOTTOMLESS_NOT_ANALYSED {
   if (!in_forked_child()) {
     forked_child_.store(true, std::memory_order_relaxed);
-    current_.store(nullptr, std::memory_order_relaxed);
+    sessions_.clear_current();
     for (Fork& fork : forking_) {
       const UniqueFd closed = std::move(fork.parents_end);
       fork.session->engine().after_fork_in_child();
@@ -128,27 +102,22 @@ Result<Session*> Process::open(const Options& options) {
                  "set a memory limit: this process was forked from one under a limit; start it "
                  "with spawn or forkserver instead (multiprocessing.set_start_method)"};
   }
-  if (current() != nullptr) {
+  if (sessions_.has_current()) {
     return Error{Code::invalid_argument,
                  "set a memory limit: one is already in force; end it first (close the runtime or "
                  "leave its context)"};
   }
   if (Result<void> ready = install(); !ready.ok()) return std::move(ready).error();
-  sweep();
-  size_t slot = 0;
-  while (slot < kMostSessions && sessions_[slot] != nullptr) ++slot;
-  if (slot == kMostSessions) {
+  sessions_.retire();
+  if (sessions_.count() == SessionTable::kMost) {
     return Error{Code::invalid_argument,
-                 "set a memory limit: " + std::to_string(kMostSessions) +
+                 "set a memory limit: " + std::to_string(SessionTable::kMost) +
                      " earlier ones still have living tensors; free some first"};
   }
   Result<std::unique_ptr<Session>> session = Session::open(options);
   if (!session.ok()) return std::move(session).error();
-  sessions_[slot] = std::move(session).value();
-  Session* opened = sessions_[slot].get();
-  published_[slot].store(opened, std::memory_order_release);
-  sessions_in_use_.fetch_add(1, std::memory_order_acq_rel);
-  current_.store(opened, std::memory_order_release);
+  Session* opened = sessions_.publish(std::move(session).value());
+  sessions_.set_current(opened);
   install_allocator();
   intercept_on_this_thread();
   return opened;
@@ -156,10 +125,10 @@ Result<Session*> Process::open(const Options& options) {
 
 void Process::close(Session* session) {
   MutexLock lock(mutex_);
-  if (current() != session) return;
-  current_.store(nullptr, std::memory_order_release);
+  if (!sessions_.is_current(session)) return;
+  sessions_.clear_current();
   remove_allocator();
-  sweep();
+  sessions_.retire();
 }
 
 }  // namespace bottomless

@@ -6,15 +6,14 @@
 #pragma once
 #include <bottomless/torch.h>
 
-#include <array>
 #include <atomic>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/mutex.h"
 #include "torch/fault_handler.h"
 #include "torch/session.h"
+#include "torch/session_table.h"
 
 namespace bottomless {
 
@@ -27,19 +26,18 @@ class Process {
   // Stops managing new storages; those of the session stay managed until they are freed.
   void close(Session* session);
 
-  // The session that new storages go to, or null. In a forked child always null.
-  Session* current() const { return current_.load(std::memory_order_acquire); }
+  // The sessions; in a forked child none is current.
+  SessionTable& sessions() { return sessions_; }
   // True while any storage may be managed: operators must pin.
-  bool active() const { return sessions_in_use_.load(std::memory_order_acquire) > 0; }
+  bool active() const { return sessions_.count() > 0; }
   // Makes the range accessible in a forked child, where nothing is pinned.
   void touch_in_child(Session& session, const void* address, Bytes bytes, Access access);
   // The session that manages the storage at `address`, or null.
-  Session* owner_of(const void* address) const;
+  Session* owner_of(const void* address) const { return sessions_.owner_of(address); }
   bool in_forked_child() const { return forked_child_.load(std::memory_order_relaxed); }
 
  private:
   Process() = default;
-  void sweep() BOTTOMLESS_REQUIRES(mutex_);
   Result<void> install() BOTTOMLESS_REQUIRES(mutex_);
   static bool owns_in_handler(const void* address);
   static std::optional<bool> serve_in_handler(const void* address, Access access);
@@ -47,12 +45,8 @@ class Process {
   void after_fork_in_parent();
   void after_fork_in_child();
 
-  static constexpr size_t kMostSessions =
-      16;  // closed ones included while they have living storages
-
   Mutex mutex_;
   bool installed_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
-  std::array<std::unique_ptr<Session>, kMostSessions> sessions_ BOTTOMLESS_GUARDED_BY(mutex_);
   FaultHandler fault_handler_ BOTTOMLESS_GUARDED_BY(mutex_);
   // While the process is being forked, and in the child for good: see Engine::after_fork_in_parent.
   struct Fork {
@@ -62,11 +56,7 @@ class Process {
   };
   std::vector<Fork> forking_ BOTTOMLESS_GUARDED_BY(mutex_);
 
-  // Published with release once a session is complete, read with acquire by allocations and
-  // operators.
-  std::array<std::atomic<Session*>, kMostSessions> published_{};
-  std::atomic<size_t> sessions_in_use_{0};
-  std::atomic<Session*> current_{nullptr};
+  SessionTable sessions_;  // changed under mutex_, asked without
   std::atomic<bool> forked_child_{
       false};  // set before the child runs any other code: no order needed
 };

@@ -79,10 +79,7 @@ torch::jit::Stack tile_of(const torch::jit::Stack& arguments, int64_t from, int6
   return tile;
 }
 
-Bytes limit() {
-  Session* session = Process::get().current();
-  return session == nullptr ? ~Bytes{0} : session->memory();
-}
+Bytes limit() { return Process::get().sessions().current_limit(); }
 
 }  // namespace
 

@@ -160,6 +160,7 @@ def test_other_programs_find_nothing_of_the_limit(case, disk, runner):
         ("one_after_the_other second", 0),
         ("one_in_another", 0),
         ("ended_by_another_thread", 0),
+        ("ended_under_busy_threads", 0),
         ("again_and_again", 0),
     ],
 )

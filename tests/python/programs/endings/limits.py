@@ -9,6 +9,8 @@ import os
 import sys
 import threading
 
+import torch
+
 import bottomless
 from pressure import Training, report, run_case
 
@@ -81,6 +83,30 @@ def ended_by_another_thread(disk):
         busy.wait()
     thread.join()
     print(training.digest())
+
+
+def ended_under_busy_threads(disk):
+    """They allocate and free all the time, and often no tensor is there that would keep the limit."""
+    torch.set_num_threads(1)
+    sys.setswitchinterval(1e-5)
+    done = threading.Event()
+
+    def work():
+        while not done.is_set():
+            torch.empty(1 << 18)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        with limit(disk):
+            torch.ones(1 << 18)
+    done.set()
+    for thread in threads:
+        thread.join()
+    with limit(disk):
+        print(Training().run().digest())
+        report()
 
 
 def holdings():
