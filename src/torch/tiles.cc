@@ -79,7 +79,22 @@ torch::jit::Stack tile_of(const torch::jit::Stack& arguments, int64_t from, int6
   return tile;
 }
 
-Bytes limit() { return Process::get().sessions().current_limit(); }
+// The least limit that one of the operator's tensors lives under. One that was closed still holds
+// for the tensors made inside it; results will live under the one in force.
+Bytes least_limit(at::ArrayRef<c10::IValue> arguments) {
+  Process& process = Process::get();
+  Bytes least = process.sessions().current_limit();
+  for (const c10::IValue& value : arguments) {
+    each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!tensor.has_storage()) return;
+      c10::StorageImpl* storage =
+          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+      const Session* owner = process.owner_of(storage->_mutable_data_ptr_no_checks().get());
+      if (owner != nullptr) least = std::min(least, owner->memory());
+    });
+  }
+  return least;
+}
 
 }  // namespace
 
@@ -132,7 +147,8 @@ void run_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const int64_t elements = common.model.numel();
   // Two thirds of the share: a tile's ends lie inside blocks, which become resident as a whole.
   const auto bytes_per_element = std::max<Bytes>(common.bytes / static_cast<Bytes>(elements), 1);
-  const auto most = static_cast<int64_t>(limit() / kShareOfLimit / bytes_per_element * 2 / 3);
+  const auto most =
+      static_cast<int64_t>(least_limit(arguments) / kShareOfLimit / bytes_per_element * 2 / 3);
   // The fused kernels divide whole cache lines over the threads: their only tail is at the very end.
   const int64_t threads = info.name.starts_with("aten::_fused_") ? 1 : at::get_num_threads();
   int64_t from = 0;
@@ -147,12 +163,13 @@ void run_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 
 bool fits_as_a_whole(const OperatorInfo& info, const torch::jit::Stack& stack) {
   Bytes total = 0;
-  for (const c10::IValue& value : torch::jit::last(stack, info.writes.size())) {
+  const auto arguments = torch::jit::last(stack, info.writes.size());
+  for (const c10::IValue& value : arguments) {
     each_tensor(value, [&](const at::Tensor& tensor) {
       total += tensor.has_storage() ? tensor.nbytes() : 0;
     });
   }
-  return total <= limit() / kShareOfLimit;
+  return total <= least_limit(arguments) / kShareOfLimit;
 }
 
 bool run_in_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const OperatorInfo& info,

@@ -154,6 +154,8 @@ def test_other_programs_find_nothing_of_the_limit(case, disk, runner):
 @pytest.mark.parametrize(
     "case, code",
     [
+        ("tensors_outlive_it", 0),
+        ("a_larger_one_follows", 0),
         ("left_by_an_exit", 4),
         ("never_left", 0),
         ("one_after_the_other first", 0),

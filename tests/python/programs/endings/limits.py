@@ -12,13 +12,30 @@ import threading
 import torch
 
 import bottomless
-from pressure import Training, report, run_case
+from pressure import Training, digest, numbered, report, run_case
 
 kept = []
 
 
-def limit(disk):
-    return contextlib.nullcontext() if disk == "-" else bottomless.limit("12MiB", disk)
+def limit(disk, memory="12MiB"):
+    return contextlib.nullcontext() if disk == "-" else bottomless.limit(memory, disk)
+
+
+def tensors_outlive_it(disk):
+    with limit(disk):
+        kept.append(numbered())
+        kept.append(Training().run())
+        report()
+    print(kept[1].run().digest(), digest(kept[0]))
+
+
+def a_larger_one_follows(disk):
+    """List operators are cut for the limit that their tensors live under, not for the one in force."""
+    with limit(disk):
+        kept.append(Training().run())
+        report()
+    with limit(disk, "256MiB"):
+        print(kept[0].run().digest())
 
 
 def left_by_an_exit(disk):
