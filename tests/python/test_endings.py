@@ -120,6 +120,13 @@ def test_what_is_away_is_read_after_main(case, disk, runner):
     assert runner.counters()["read_at_the_end"] >= 8 << 20  # of 16 MiB
 
 
+@pytest.mark.parametrize("phase", ["backward", "step"])
+def test_interrupt_that_nobody_catches(phase, disk, runner):
+    _, limited = run_both(f"signals.py default SIGINT {phase}", disk, runner)
+    assert limited.code == -signal.SIGINT
+    assert limited.err.splitlines()[-1] == "KeyboardInterrupt"
+
+
 @pytest.mark.parametrize("case", ["null_pointer", "null_pointer_in_a_thread"])
 def test_segmentation_fault_is_reported_by_faulthandler(case, disk, runner):
     for outcome in run_both(f"leaving.py {case}", disk, runner):
