@@ -3,22 +3,11 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "base/check.h"
 
 namespace bottomless {
-namespace {
-
-// Small enough that a few blocks of each operand of one operator fit, large enough that a disk is
-// at full speed.
-Bytes block_bytes_for(Bytes limit, Bytes large_frame) {
-  return std::clamp(std::bit_floor(std::max<Bytes>(limit / 64, 1)), large_frame,
-                    std::max(large_frame, 64_MiB));
-}
-
-}  // namespace
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& store,
                std::unique_ptr<EvictionPolicy> policy)

@@ -33,6 +33,11 @@ FrameSizes frame_sizes_for(Bytes limit, size_t most_mappings) {
   return {.large = large, .small = std::max(16_KiB, large >> (kMostFrameClasses - 1))};
 }
 
+Bytes block_bytes_for(Bytes limit, Bytes large_frame) {
+  return std::clamp(std::bit_floor(std::max<Bytes>(limit / 64, 1)), large_frame,
+                    std::max(large_frame, 64_MiB));
+}
+
 Result<std::unique_ptr<Heap>> Heap::create(const HeapOptions& options) {
   const Bytes slots = FramePool::slot_bytes(options.limit, options.frames);
   // As many addresses as the system lets us have: each storage needs its own, resident or not.

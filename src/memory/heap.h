@@ -41,6 +41,9 @@ struct HeapOptions {
 // of them is far fewer mappings than the kernel allows. 64 MiB -> up to 1 MiB; 4 GiB -> up to 2 MiB;
 // 64 GiB -> up to 32 MiB.
 FrameSizes frame_sizes_for(Bytes limit, size_t most_mappings = kUsualMappings);
+// What storages are cut into, to be moved by itself: small enough that a few blocks of each operand
+// of one operator fit, large enough that a disk is at full speed.
+Bytes block_bytes_for(Bytes limit, Bytes large_frame);
 
 class Heap {
  public:
