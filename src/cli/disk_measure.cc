@@ -13,6 +13,8 @@
 #include "base/check.h"
 #include "base/errno_error.h"
 #include "base/mutex.h"
+#include "io/store.h"
+#include "memory/frame_pool.h"
 
 namespace bottomless::cli {
 namespace {
@@ -31,6 +33,19 @@ double cpu_seconds() {
 Clock::time_point after(double seconds) {
   const auto wait = std::chrono::duration<double>(std::min(seconds, 1e6));
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(wait);
+}
+
+// As a run has it: what leaves lies in one piece, what comes back is read into frames that lie
+// wherever they are free, here each below the one before.
+Pieces pieces_of(std::span<std::byte> memory, Direction direction) {
+  if (direction == Direction::write) return {memory};
+  Pieces frames;
+  for (size_t rest = memory.size(); rest > 0;) {
+    const size_t bytes = std::min<size_t>(rest, FrameSizes{}.large);
+    rest -= bytes;
+    frames.push_back(memory.subspan(rest, bytes));
+  }
+  return frames;
 }
 
 }  // namespace
@@ -87,11 +102,12 @@ class Flight {
     }
     const bool reads = load_.pattern == Pattern::read ||
                        (load_.pattern == Pattern::mixed && slot.random() % 2 == 0);
+    const Direction direction = reads ? Direction::read : Direction::write;
     file_.queue_->submit(
-        {.direction = reads ? Direction::read : Direction::write,
+        {.direction = direction,
          .fd = file_.fd(),
          .offset = offset,
-         .pieces = {slot.memory.first(slot.under_way)},
+         .pieces = pieces_of(slot.memory.first(slot.under_way), direction),
          .target = "the scratch file in '" + file_.directory().string() + "'",
          .done = [this, &slot](Result<void> outcome) { done(slot, std::move(outcome)); }});
   }
