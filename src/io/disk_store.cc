@@ -12,7 +12,7 @@ namespace bottomless {
 namespace {
 
 constexpr Bytes kLeastGrowth = 16_MiB;
-constexpr Bytes kMostGrowth = 1_GiB;
+constexpr Bytes kMostGrowth = 64_MiB;
 constexpr Bytes kRingBytes = 64_KiB;
 constexpr Bytes kSpeedProbe = 16_MiB;
 constexpr Bytes kLeastSpeedProbe = 1_MiB;
@@ -152,7 +152,7 @@ Result<uint64_t> DiskStore::allocate_on(Disk& disk, Bytes bytes) {
                                      format_bytes(*limit_) +
                                      " granted (--disk-limit); raise the limit or free tensors"};
   }
-  const Bytes step = std::clamp(size / 64 / kAlignment * kAlignment, kLeastGrowth, kMostGrowth);
+  const Bytes step = std::clamp(size / 32 / kAlignment * kAlignment, kLeastGrowth, kMostGrowth);
   const Bytes generous = std::min(std::max(needed, step), room / kAlignment * kAlignment);
   if (Result<void> grown = disk.file.grow(size + generous); !grown.ok()) {
     if (generous == needed || grown.error().code != Code::no_space) return std::move(grown).error();

@@ -1,7 +1,8 @@
-// How compact extents stay over long histories. Promised, for storages of the sizes that the engine cuts into blocks
-// and once the file is warm: it is never longer than 1.1 times the most bytes that ever lived at once, whatever the
-// order in which storages come and go; and where what lives stays about the same, than 1.1 times what lives now.
-// What no allocator of whole intervals can promise: a file full of odd sizes, freed at random while larger ones come.
+// How compact extents stay over long histories. Promised, for storages of the sizes that the engine cuts into blocks of
+// 8 MiB, in each of the regimes below and once the file is warm: it is never longer than 1.1 times the most bytes that
+// ever lived at once; and where what lives stays about the same, than 1.1 times what lives now.
+// What no allocator of whole intervals can promise is the same for any history: a file full of odd sizes that are freed
+// at random while larger ones come needs more, and so do blocks of 64 MiB of models that are exchanged piece by piece.
 #include <gtest/gtest.h>
 
 #include <algorithm>
