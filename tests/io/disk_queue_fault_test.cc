@@ -32,7 +32,7 @@ bool can_be_resumed(Fault fault) {
 class QueueFaults : public testing::TestWithParam<Setting> {
  protected:
   static constexpr uint64_t kRequests = 3;
-  static constexpr Bytes kPlace = 4_MiB;
+  static constexpr Bytes kPlace = 16_MiB;
 
   void SetUp() override {
     Result<ScratchFile> file = ScratchFile::open(directory_.path());
@@ -60,7 +60,7 @@ class QueueFaults : public testing::TestWithParam<Setting> {
   std::vector<AlignedBuffer> buffers() {
     std::vector<AlignedBuffer> made;
     made.emplace_back(64_KiB);
-    made.emplace_back(2_MiB + 36_KiB);
+    made.emplace_back(2 * DiskQueue::kTransferBytes + 36_KiB);
     made.emplace_back(32_KiB);
     return made;
   }

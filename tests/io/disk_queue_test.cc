@@ -33,7 +33,7 @@ class Queue : public testing::Test {
     Result<ScratchFile> file = ScratchFile::open(directory_.path());
     ASSERT_TRUE(file.ok()) << file.error().message;
     file_ = std::make_unique<ScratchFile>(std::move(file).value());
-    ASSERT_TRUE(file_->grow(64_MiB).ok());
+    ASSERT_TRUE(file_->grow(192_MiB).ok());
     queue_ = start_queue(real_transfers());
   }
   DiskRequest request(Direction direction, uint64_t offset,
@@ -70,7 +70,7 @@ TEST_F(Queue, PiecesFollowEachOtherInTheFile) {
 }
 
 TEST_F(Queue, ARequestDeeperThanTheQueueIsCutAndCompleted) {
-  AlignedBuffer buffer((DiskQueue::kDepth + 8) * DiskQueue::kTransferBytes);
+  AlignedBuffer buffer((DiskQueue::kDepth + 4) * DiskQueue::kTransferBytes);
   buffer.fill(9);
   queue_->submit(request(Direction::write, 0, {buffer.span()}));
   completions_.wait_for_all();
