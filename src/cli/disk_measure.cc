@@ -166,18 +166,14 @@ Result<WorkingFile> WorkingFile::open(const std::filesystem::path& directory, By
   if (!file.ok()) return std::move(file).error();
   if (Result<void> grown = file.value().grow(bytes); !grown.ok()) return std::move(grown).error();
 
-  std::optional<std::string> without_uring;
-  Result<std::unique_ptr<Transfers>> transfers = make_uring_transfers(DiskQueue::kDepth);
-  if (!transfers.ok()) {
-    without_uring = transfers.error().message;
-    transfers = make_threaded_transfers();
-    if (!transfers.ok()) return std::move(transfers).error();
-  }
+  Result<ChosenTransfers> chosen =
+      choose_transfers([] { return make_uring_transfers(DiskQueue::kDepth); });
+  if (!chosen.ok()) return std::move(chosen).error();
   Result<std::unique_ptr<DiskQueue>> queue =
-      DiskQueue::start("bl-measure", std::move(transfers).value());
+      DiskQueue::start("bl-measure", std::move(chosen.value().transfers));
   if (!queue.ok()) return std::move(queue).error();
   WorkingFile working(std::move(file).value(), std::move(queue).value());
-  working.without_uring_ = std::move(without_uring);
+  working.without_uring_ = std::move(chosen.value().fallback);
   return working;
 }
 

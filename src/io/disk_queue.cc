@@ -194,6 +194,7 @@ void DiskQueue::handle(const Moved& moved) {
   slot.owner = nullptr;
   free_slots_.push_back(static_cast<unsigned>(moved.tag));
   --owner->under_way;
+  note_oldest();  // before anybody hears of it: what has completed is not overdue
   finish_if_done(owner);
 }
 

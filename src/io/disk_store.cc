@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 
 #include "base/thread.h"
 #include "io/disk_speed.h"
@@ -44,18 +45,16 @@ Result<DiskStore::Disk> DiskStore::open_disk(const std::filesystem::path& direct
             " does not support O_DIRECT: going through the page cache, which is slower and takes "
             "memory outside the limit");
   }
+  Result<ChosenTransfers> chosen = choose_transfers(options.transfers);
+  if (!chosen.ok()) return std::move(chosen).error();
   unsigned threads = 1;
-  Result<std::unique_ptr<Transfers>> transfers =
-      options.transfers ? options.transfers() : make_uring_transfers(DiskQueue::kDepth);
-  if (!transfers.ok()) {
-    options.log(LogLevel::warning, transfers.error().message + ": falling back to " +
-                                       std::to_string(kTransferThreads) + " transfers at a time");
+  if (const auto& why = chosen.value().fallback) {
+    options.log(LogLevel::warning, *why + ": falling back to " + std::to_string(kTransferThreads) +
+                                       " transfers at a time");
     threads += kTransferThreads;
-    transfers = make_threaded_transfers();
-    if (!transfers.ok()) return std::move(transfers).error();
   }
   Result<std::unique_ptr<DiskQueue>> queue =
-      DiskQueue::start("bl-disk" + std::to_string(index), std::move(transfers).value());
+      DiskQueue::start("bl-disk" + std::to_string(index), std::move(chosen.value().transfers));
   if (!queue.ok()) return std::move(queue).error();
   return Disk{.file = std::move(file).value(),
               .extents = BestFit(0),
@@ -167,16 +166,16 @@ Result<uint64_t> DiskStore::allocate_on(Disk& disk, Bytes bytes) {
 
 // The disk first that would be done soonest with all it holds.
 std::vector<size_t> DiskStore::by_preference(Bytes bytes) const {
-  std::vector<std::pair<double, size_t>> order;
-  for (size_t i = 0; i < disks_.size(); ++i) {
-    const Disk& disk = disks_[i];
-    order.emplace_back(static_cast<double>(disk.extents.used() * kAlignment + bytes) / disk.speed,
-                       i);
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<size_t> indices;
-  for (const auto& [load, index] : order) indices.push_back(index);
-  return indices;
+  const auto load = [&](size_t index) BOTTOMLESS_REQUIRES(mutex_) {
+    const Disk& disk = disks_[index];
+    return static_cast<double>(disk.extents.used() * kAlignment + bytes) / disk.speed;
+  };
+  std::vector<size_t> order(disks_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) BOTTOMLESS_REQUIRES(mutex_) {
+    return load(a) < load(b);
+  });
+  return order;
 }
 
 Result<Extent> DiskStore::allocate(Bytes bytes) {

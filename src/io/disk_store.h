@@ -5,7 +5,6 @@
 // Thread-safety: see Store.
 #pragma once
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -25,8 +24,8 @@ struct DiskStoreOptions {
   Bytes wanted = 0;            // warn when less is free in all of them
   std::vector<double> speeds;  // of the directories, relative to each other; none: measured
   LogSink log = [](LogLevel, std::string_view) {};
-  // How a disk is spoken to; none: through io_uring where the kernel permits it, else by threads.
-  std::function<Result<std::unique_ptr<Transfers>>()> transfers;
+  // How a disk is spoken to; where that is refused, by threads.
+  MakeTransfers transfers = [] { return make_uring_transfers(DiskQueue::kDepth); };
 };
 
 class DiskStore final : public Store {

@@ -93,4 +93,12 @@ Result<std::unique_ptr<Transfers>> make_threaded_transfers() {
   return std::unique_ptr<Transfers>(std::move(transfers));
 }
 
+Result<ChosenTransfers> choose_transfers(const MakeTransfers& preferred) {
+  Result<std::unique_ptr<Transfers>> made = preferred();
+  if (made.ok()) return ChosenTransfers{std::move(made).value(), std::nullopt};
+  Result<std::unique_ptr<Transfers>> threads = make_threaded_transfers();
+  if (!threads.ok()) return std::move(threads).error();
+  return ChosenTransfers{std::move(threads).value(), made.error().message};
+}
+
 }  // namespace bottomless

@@ -9,8 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace bottomless {
@@ -47,5 +50,14 @@ Result<std::unique_ptr<Transfers>> make_uring_transfers(unsigned depth);
 // Enough to keep a disk busy; each costs a stack.
 inline constexpr unsigned kTransferThreads = 4;
 Result<std::unique_ptr<Transfers>> make_threaded_transfers();
+
+using MakeTransfers = std::function<Result<std::unique_ptr<Transfers>>()>;
+
+struct ChosenTransfers {
+  std::unique_ptr<Transfers> transfers;
+  std::optional<std::string> fallback;  // why it is the threads, if it is
+};
+// What `preferred` makes, and threads where that is refused.
+Result<ChosenTransfers> choose_transfers(const MakeTransfers& preferred);
 
 }  // namespace bottomless
