@@ -55,6 +55,12 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
   if (!store.ok()) return std::move(store).error();
   // Its threads and rings, and the fault service.
   const Bytes fixed = store.value()->own_memory() + Thread::kStackBytes;
+  if (fixed > options.memory / 2) {
+    return Error{Code::invalid_argument,
+                 "set a memory limit of " + format_bytes(options.memory) + ": the threads of " +
+                     std::to_string(options.disk.size()) + " disks alone take " +
+                     format_bytes(fixed) + "; raise --memory or name fewer directories"};
+  }
   session->store_ = std::move(store).value();
   if (options.checksums)
     session->store_ = std::make_unique<CheckedStore>(std::move(session->store_));

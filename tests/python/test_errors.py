@@ -152,6 +152,17 @@ def test_one_bad_directory_of_two(disk, tmp_path):
         pass
 
 
+def test_more_disks_than_memory_for_their_threads(tmp_path):
+    directories = [tmp_path / str(i) for i in range(30)]
+    for directory in directories:
+        directory.mkdir()
+    with pytest.raises(ValueError, match=r"threads of 30 disks .* fewer directories"):
+        bottomless.limit("8MiB", directories)
+    with bottomless.limit("8MiB", directories[:2]) as runtime:
+        squeeze(16)
+    assert runtime.stats()["evictions"] > 0
+
+
 def test_no_directory():
     with pytest.raises(ValueError, match="--disk"):
         bottomless.limit("16MiB", [])
