@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/errno_error.h"
 #include "base/mutex.h"
-#include "io/store.h"
+#include "io/disk_store.h"
 #include "memory/frame_pool.h"
 
 namespace bottomless::cli {
@@ -166,8 +166,7 @@ Result<WorkingFile> WorkingFile::open(const std::filesystem::path& directory, By
   if (!file.ok()) return std::move(file).error();
   if (Result<void> grown = file.value().grow(bytes); !grown.ok()) return std::move(grown).error();
 
-  Result<ChosenTransfers> chosen =
-      choose_transfers([] { return make_uring_transfers(DiskQueue::kDepth); });
+  Result<ChosenTransfers> chosen = choose_transfers(DiskStoreOptions{}.transfers);  // a run's own
   if (!chosen.ok()) return std::move(chosen).error();
   Result<std::unique_ptr<DiskQueue>> queue =
       DiskQueue::start("bl-measure", std::move(chosen.value().transfers));

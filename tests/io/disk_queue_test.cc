@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/disk_store.h"
 #include "io/scratch_file.h"
 #include "support/aligned_buffer.h"
 #include "support/completions.h"
@@ -23,8 +24,7 @@ std::unique_ptr<DiskQueue> start_queue(std::unique_ptr<Transfers> transfers) {
 }
 
 std::unique_ptr<Transfers> real_transfers() {
-  Result<std::unique_ptr<Transfers>> uring = make_uring_transfers(DiskQueue::kDepth);
-  return uring.ok() ? std::move(uring).value() : make_threaded_transfers().value();
+  return choose_transfers(DiskStoreOptions{}.transfers).value().transfers;
 }
 
 class Queue : public testing::Test {
