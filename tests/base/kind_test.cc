@@ -1,4 +1,4 @@
-#include "memory/kind.h"
+#include "base/kind.h"
 
 #include <gtest/gtest.h>
 
