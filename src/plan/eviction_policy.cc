@@ -17,6 +17,21 @@ void Recency::remove(EvictionCandidate& candidate) {
   candidate.before = candidate.after = nullptr;
 }
 
-EvictionCandidate* Recency::victim() { return ring_.after == &ring_ ? nullptr : ring_.after; }
+EvictionCandidate* Recency::victim(uint64_t) {
+  return ring_.after == &ring_ ? nullptr : ring_.after;
+}
+
+EvictionCandidate* Farthest::victim(uint64_t position) {
+  // Whoever used the newest may still be at it, outside any operation: an access may need several at once.
+  constexpr int kJustUsed = 4;
+  const EvictionCandidate* end = &ring_;
+  for (int i = 0; i < kJustUsed && end->before != &ring_; ++i) end = end->before;
+  EvictionCandidate* farthest = nullptr;
+  for (EvictionCandidate* each = ring_.after; each != end; each = each->after) {
+    if (each->next_use <= position) return each;
+    if (farthest == nullptr || each->next_use > farthest->next_use) farthest = each;
+  }
+  return farthest != nullptr ? farthest : Recency::victim(position);
+}
 
 }  // namespace bottomless

@@ -15,11 +15,12 @@ MAY_INCLUDE = {
     "memory": ["base"],
     "io": ["base", "memory"],
     "plan": ["base"],
+    "report": ["base", "plan"],
     "optim": ["base", "memory"],
     "engine": ["base", "memory", "io", "plan", "optim"],
-    "torch": ["base", "memory", "io", "plan", "optim", "engine"],
+    "torch": ["base", "memory", "io", "plan", "report", "optim", "engine"],
     "train": ["base", "memory", "io", "plan", "optim", "engine", "torch"],
-    "cli": ["base", "memory", "io", "plan", "engine"],
+    "cli": ["base", "memory", "io", "plan", "report", "engine"],
 }
 
 # Where the names of torch's own headers may appear.

@@ -13,7 +13,7 @@ namespace {
 
 TEST(Recency, NobodyLeavesWhenNobodyMay) {
   Recency recency;
-  EXPECT_EQ(recency.victim(), nullptr);
+  EXPECT_EQ(recency.victim(0), nullptr);
 }
 
 TEST(Recency, TheLeastRecentlyAddedLeavesFirst) {
@@ -22,17 +22,17 @@ TEST(Recency, TheLeastRecentlyAddedLeavesFirst) {
   recency.add(a);
   recency.add(b);
   recency.add(c);
-  EXPECT_EQ(recency.victim(), &a);
-  EXPECT_EQ(recency.victim(), &a) << "asking changes nothing";
+  EXPECT_EQ(recency.victim(0), &a);
+  EXPECT_EQ(recency.victim(0), &a) << "asking changes nothing";
   recency.remove(a);
-  EXPECT_EQ(recency.victim(), &b);
+  EXPECT_EQ(recency.victim(0), &b);
   recency.add(a);
   recency.remove(b);
-  EXPECT_EQ(recency.victim(), &c) << "what was used again moved behind the others";
+  EXPECT_EQ(recency.victim(0), &c) << "what was used again moved behind the others";
   recency.remove(c);
-  EXPECT_EQ(recency.victim(), &a);
+  EXPECT_EQ(recency.victim(0), &a);
   recency.remove(a);
-  EXPECT_EQ(recency.victim(), nullptr);
+  EXPECT_EQ(recency.victim(0), nullptr);
 }
 
 TEST(Recency, RemovalFromTheMiddleKeepsTheOrder) {
@@ -43,7 +43,7 @@ TEST(Recency, RemovalFromTheMiddleKeepsTheOrder) {
   recency.add(c);
   recency.remove(b);
   recency.remove(a);
-  EXPECT_EQ(recency.victim(), &c);
+  EXPECT_EQ(recency.victim(0), &c);
 }
 
 TEST(Recency, ACandidateKnowsWhetherItIsListed) {
@@ -71,7 +71,7 @@ TEST(Recency, AgreesWithAListOverRandomHistories) {
       recency.add(candidate);
       expected.push_back(&candidate);
     }
-    ASSERT_EQ(recency.victim(), expected.empty() ? nullptr : expected.front());
+    ASSERT_EQ(recency.victim(0), expected.empty() ? nullptr : expected.front());
   }
 }
 
