@@ -12,10 +12,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/kind.h"
 #include "engine/places.h"
+#include "engine/postponed.h"
 #include "memory/access.h"
-#include "memory/kind.h"
+#include "memory/frame_pool.h"
 #include "plan/eviction_policy.h"
+#include "plan/trace_recorder.h"
 
 namespace bottomless {
 
@@ -47,6 +50,7 @@ struct Block : EvictionCandidate {
   Bytes bytes = 0;
   Place place;  // where its content lies below; kept when the memory is newer, to be written again
   std::unique_ptr<Error> failure;  // of the last fetch
+  std::shared_ptr<Frames> lifted;  // its memory while it is written out of sight
   uint32_t pins = 0;
   State state = State::away;
   Access access = Access::none;  // how it is mapped; a clean block is never writable
@@ -54,7 +58,10 @@ struct Block : EvictionCandidate {
   // Whoever pins it will write all of it, so its content was not fetched; unless that is done, the
   // content is what lies below.
   bool unfilled = false;
-  bool ahead = false;  // the fetch under way was begun before anybody waited for it
+  bool ahead = false;   // the fetch under way was begun before anybody waited for it
+  bool early = false;   // it was fetched before anybody waited for it, and nobody has used it since
+  bool leaves = false;  // as soon as nobody pins it: the schedule has other use for its room
+  bool stays = false;   // although it is being written: it is wanted again
 
   void become(State next);
 };
@@ -62,10 +69,15 @@ struct Block : EvictionCandidate {
 struct Storage {
   std::byte* at = nullptr;
   Bytes bytes = 0;
-  Kind kind = Kind::other;
   bool dead =
       false;  // freed while a block was pinned or in transfer: goes when the last one is done
+  bool dropped = false;       // freed while something was owed to it: goes when that is done
   uint64_t allocated_in = 0;  // Pins::id_ of the operation that made it; 0: none
+  TracedStorage traced;
+  uint32_t planned = 0;          // its index in the trace that is followed
+  uint64_t planned_in = 0;       // the binding that this is of
+  std::vector<Postponed*> owed;  // what was put off, the oldest first
+  bool lasting = false;          // it has outlived a step
   std::vector<Block> blocks;
 };
 

@@ -9,15 +9,27 @@
 
 namespace bottomless {
 
+namespace {
+
+// Set aside for traces and schedules, so that they never take more than was granted.
+Bytes planning_bytes_for(const EngineOptions& options) {
+  if (options.movement != Movement::planned) return 0;
+  return std::clamp<Bytes>(options.limit / 64, std::min<Bytes>(options.limit / 32, 64_KiB), 16_MiB);
+}
+
+}  // namespace
+
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& store,
                std::unique_ptr<EvictionPolicy> policy)
     : options_(options),
+      planning_bytes_(planning_bytes_for(options)),
       block_bytes_(block_bytes_for(options.limit, heap->frame_sizes().large)),
       charge_step_(std::max<Bytes>(options.limit / 256, 64_KiB)),
       store_(store),
       places_(store, block_bytes_, options.spare_places),
       heap_(std::move(heap)),
-      policy_(std::move(policy)) {
+      policy_(std::move(policy)),
+      foresight_(planning_bytes_) {
   MutexLock lock(mutex_);
   records_reserve_ = overhead();
   fit_heap();
@@ -82,7 +94,6 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
   auto storage = std::make_unique<Storage>();
   storage->at = at;
   storage->bytes = bytes;
-  storage->kind = kind;
   storage->allocated_in = pins == nullptr ? 0 : pins->id_;
   storage->blocks.resize(block_count);
   for (size_t i = 0; i < storage->blocks.size(); ++i) {
@@ -105,14 +116,25 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
   ++live_storages_;
   live_blocks_ += storage->blocks.size();
   note_peak();
+  storage->traced.kind = kind;
+  storage->traced.blocks = static_cast<uint32_t>(block_count);
+  storage->traced.block_bytes = footprint(storage->blocks.front());
+  storage->traced.last_bytes = footprint(storage->blocks.back());
+  foresight_.born(*storage);
   Storage& entered = *storage.release();  // owned by the table from here on; finalize() deletes it
   if (reused == nullptr && pins != nullptr) {
     if (Result<void> filled = fill(entered, *pins, who); !filled.ok()) {
+      foresight_.died(entered);
       finalize(entered);
       return std::move(filled).error();
     }
   }
+  if (pins != nullptr) {
+    for (Block& block : entered.blocks)
+      foresight_.uses(block, {.writes = true, .fetches = false, .born = true});
+  }
   write_behind();
+  follow_schedule();
   return static_cast<void*>(entered.at);
 }
 
@@ -144,8 +166,9 @@ Result<void> Engine::fill(Storage& storage, Pins& pins, std::string_view who) {
 void Engine::free(void* address, Pins* current) noexcept {
   MutexLock lock(mutex_);
   Storage* storage = find(address);
-  BOTTOMLESS_CHECK(storage != nullptr && storage->at == address && !storage->dead,
-                   "a storage was freed twice");
+  BOTTOMLESS_CHECK(
+      storage != nullptr && storage->at == address && !storage->dead && !storage->dropped,
+      "a storage was freed twice");
   if (current != nullptr && storage->allocated_in == current->id_ && !current->blocks_.empty()) {
     std::erase_if(current->blocks_, [&](Block* block) BOTTOMLESS_REQUIRES(mutex_) {
       if (block->storage != storage) return false;
@@ -154,9 +177,18 @@ void Engine::free(void* address, Pins* current) noexcept {
     });
     if (current->blocks_.empty()) --holders_;
   }
-  storage->dead = true;
-  for (Block& block : storage->blocks) withdraw(block);
-  finalize_if_idle(*storage);
+  if (storage->owed.empty()) {
+    let_die(*storage);
+  } else {
+    storage->dropped = true;
+  }
+}
+
+void Engine::let_die(Storage& storage) {
+  storage.dead = true;
+  foresight_.died(storage);
+  for (Block& block : storage.blocks) withdraw(block);
+  finalize_if_idle(storage);
   announce();
 }
 
@@ -169,13 +201,14 @@ bool Engine::too_small_to_manage(Bytes bytes) const {
 void Engine::set_kind(const void* address, Kind kind) {
   MutexLock lock(mutex_);
   Storage* storage = find(address);
-  if (storage == nullptr || storage->kind == kind) return;
+  if (storage == nullptr || storage->traced.kind == kind) return;
   for (const Block& block : storage->blocks) {
     if (block.state != State::resident && block.state != State::writing) continue;
-    stats_.resident.remove(storage->kind, footprint(block));
+    stats_.resident.remove(storage->traced.kind, footprint(block));
     stats_.resident.add(kind, footprint(block));
   }
-  storage->kind = kind;
+  storage->traced.kind = kind;
+  foresight_.labelled(*storage);
 }
 
 EngineStats Engine::stats() const {
@@ -185,6 +218,7 @@ EngineStats Engine::stats() const {
   stats.overhead_bytes = overhead();
   stats.charged_bytes = charged();
   stats.live_storages = live_storages_;
+  stats.plan_departures = foresight_.departures();
   return stats;
 }
 

@@ -12,24 +12,33 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/kind.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "engine/block.h"
+#include "engine/foresight.h"
 #include "engine/places.h"
+#include "engine/postponed.h"
 #include "io/store.h"
 #include "memory/heap.h"
-#include "memory/kind.h"
 #include "plan/eviction_policy.h"
+#include "plan/step_record.h"
 
 namespace bottomless {
 
 class Engine;
+
+enum class Movement {
+  when_needed,  // blocks come when they are needed and leave by recency
+  planned,      // steps are recorded, and blocks move ahead of their use
+};
 
 enum class Eviction {
   when_needed,
@@ -40,6 +49,8 @@ struct EngineOptions {
   Bytes limit = 0;           // of everything the engine holds: frames, charges and its own records
   Bytes fixed_overhead = 0;  // what the owner's own threads, rings and tables take of the limit
   Eviction eviction = Eviction::when_needed;
+  Movement movement = Movement::planned;
+  bool recorded = false;    // keep what last_step() tells
   size_t spare_places = 0;  // in the store, for the day it is full; see places.h
   // An operation that has waited for so long, for a disk that answers nothing, fails.
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
@@ -56,6 +67,9 @@ struct EngineStats {
   uint64_t evictions = 0;
   uint64_t demand_fetches = 0;
   uint64_t fetches_ahead = 0;
+  uint64_t planned_hits = 0;  // of these, that were there when they were needed
+  uint64_t plan_departures = 0;
+  uint64_t postponed = 0;
   double stall_seconds = 0;
   KindBytes resident;
   Bytes charged_bytes = 0;
@@ -122,6 +136,19 @@ class Engine {
   // having to leave. Waits for nothing, and gives way to everybody who does.
   void fetch_ahead(std::span<const Need> needs);
 
+  // Marks the end of a step. A program that marks none has its steps found where its operations repeat.
+  void end_step();
+
+  // Puts work on these storages off until somebody wants one of them, by whatever way; until then their
+  // content is not accessible. What was put off first is done first. False: it is better done now.
+  bool postpone(std::span<const Need> needs, std::shared_ptr<Postponed> work);
+  Result<void> settle_all();  // does all that was put off
+  // Drops what would change only storages that have been freed since.
+  void forgive_unseen();
+
+  // The last step that was recorded whole; empty if there is none yet.
+  StepRecord last_step() const;
+
   // For a fault handler's service thread: makes the block around `address` accessible. False: not
   // one of ours.
   Result<bool> touch(const void* address, Access access);
@@ -168,6 +195,27 @@ class Engine {
   void claim(Pins& pins, std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
   void drop_pins(Pins& pins, size_t keep) BOTTOMLESS_REQUIRES(mutex_);
   void drop_pin(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  bool written_in_sight(std::span<const Need> needs) const BOTTOMLESS_REQUIRES(mutex_);
+  void conceal(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
+  Postponed* first_debt(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
+  enum class Running { wait_for, let_be };  // what to do about work that somebody is doing
+  Result<void> settle(std::span<const Need> needs, Running running) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> settle(Postponed& work) BOTTOMLESS_REQUIRES(mutex_);
+  std::shared_ptr<Postponed> strike(Postponed& work) BOTTOMLESS_REQUIRES(mutex_);
+  bool bury_spent() BOTTOMLESS_REQUIRES(mutex_);
+  void let_die(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
+  void foresee(std::span<const Need> needs, std::string_view who, double now)
+      BOTTOMLESS_REQUIRES(mutex_);
+  void note_moment(double asked, double ready) BOTTOMLESS_REQUIRES(mutex_);
+  void note_step(double now) BOTTOMLESS_REQUIRES(mutex_);
+  void note_disk(bool begins) BOTTOMLESS_REQUIRES(mutex_);
+  void follow_schedule() BOTTOMLESS_REQUIRES(mutex_);
+  bool ahead_of_use() const {
+    return options_.movement == Movement::planned && options_.eviction == Eviction::when_needed;
+  }
+  Bytes planned_capacity() const BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> pin_needs(Pins& pins, std::span<const Need> needs, std::string_view who,
+                         Running running) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,
                         bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
   Result<bool> advance(Block& block, Access access, Pins& pins, std::string_view who,
@@ -181,6 +229,9 @@ class Engine {
   void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
   void start_write(Block& block, Urgency urgency) BOTTOMLESS_REQUIRES(mutex_);
   using Clock = std::chrono::steady_clock;
+  static double seconds_now() {
+    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  }
   struct Waiting {  // of one operation
     std::optional<Clock::time_point> since;
     bool told = false;
@@ -195,6 +246,7 @@ class Engine {
   void fetched(Block& block, Frames&& frames, Access access, Result<void> outcome);
   void make_resident(Block& block, Frames&& frames, Access access) BOTTOMLESS_REQUIRES(mutex_);
   void make_absent(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  void grant(Block& block, Access access) BOTTOMLESS_REQUIRES(mutex_);
   void make_writable(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   void offer(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   void withdraw(Block& block) BOTTOMLESS_REQUIRES(mutex_);
@@ -214,6 +266,7 @@ class Engine {
       BOTTOMLESS_REQUIRES(mutex_);
 
   const EngineOptions options_;
+  const Bytes planning_bytes_;
   const Bytes block_bytes_;
   const Bytes charge_step_;
   Store& store_;
@@ -225,6 +278,18 @@ class Engine {
   unsigned waiters_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   const std::unique_ptr<Heap> heap_;  // contains() needs no lock, the rest does
   const std::unique_ptr<EvictionPolicy> policy_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<Postponed>> debts_ BOTTOMLESS_GUARDED_BY(mutex_);
+  // Done, but not destroyed yet: see bury_spent().
+  std::vector<std::shared_ptr<Postponed>> spent_ BOTTOMLESS_GUARDED_BY(mutex_);
+  Foresight foresight_ BOTTOMLESS_GUARDED_BY(mutex_);
+  uint64_t steps_noted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  std::vector<Moment> moments_ BOTTOMLESS_GUARDED_BY(mutex_);  // of the step under way
+  StepRecord last_step_ BOTTOMLESS_GUARDED_BY(mutex_);
+  double disk_busy_since_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  double disk_busy_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;         // seconds, up to then
+  double disk_busy_before_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // up to the begin of the step
+  Bytes moved_before_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  unsigned short_of_room_now_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // operations that wait for room
   std::vector<Storage*> table_
       BOTTOMLESS_GUARDED_BY(mutex_);  // by offset in the heap, one entry a granule
   uint64_t live_storages_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
@@ -240,6 +305,7 @@ class Engine {
   unsigned stepped_back_ BOTTOMLESS_GUARDED_BY(mutex_) =
       0;  // of these, waiting for others after giving back what they could
   bool short_of_room_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // has ever been
+  unsigned lifted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // blocks that are written out of sight
   unsigned writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // of the transfers, those to the store
   uint64_t broken_writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // transfers to the store that failed
   Error last_broken_write_ BOTTOMLESS_GUARDED_BY(mutex_){};

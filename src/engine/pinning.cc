@@ -1,11 +1,11 @@
 // Pins: who holds which block, and how an operation comes to hold all that it needs.
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "engine/engine.h"
 
 namespace bottomless {
-
 Pins::Pins(Engine& engine)
     : engine_(&engine), id_(engine.next_pins_id_.fetch_add(1, std::memory_order_relaxed)) {}
 
@@ -35,6 +35,31 @@ void Engine::each_block(const Need& need, Visit visit) {
   }
 }
 
+// Writes down what the operation needs and learns what that says about the blocks.
+void Engine::foresee(std::span<const Need> needs, std::string_view who, double now) {
+  if (options_.movement == Movement::when_needed) return;
+  uint64_t signature = std::hash<std::string_view>()(who);
+  for (const Need& need : needs) {
+    signature = mix(signature, static_cast<uint64_t>(need.access));
+    // What is the same in every step, such as a parameter, tells operations apart.
+    const Storage* storage = find(need.address);
+    if (storage != nullptr && foresight_.is_lasting(*storage))
+      signature = mix(signature, heap_->offset_of(need.address));
+  }
+  foresight_.began(who, signature, now, planned_capacity());
+  note_step(now);
+  for (const Need& need : needs) {
+    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+      const auto* from = static_cast<const std::byte*>(need.address);
+      const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
+      if (std::exchange(block.early, false)) ++stats_.planned_hits;
+      foresight_.uses(
+          block, {.writes = need.access == Access::write, .fetches = !(need.overwritten && whole)});
+      return true;
+    });
+  }
+}
+
 void Engine::add_pin(Pins& pins, Block& block) {
   if (block.pins++ == 0) {
     withdraw(block);
@@ -58,7 +83,8 @@ void Engine::drop_pin(Block& block) {
   if (block.storage->dead) {
     finalize_if_idle(*block.storage);
   } else if (block.state == State::resident) {
-    offer(block);
+    const bool leaves = std::exchange(block.leaves, false) && ahead_of_use();
+    if (!leaves || !evict(block, Places::Leave::all, Urgency::ahead).ok()) offer(block);
   }
 }
 
@@ -72,10 +98,26 @@ void Engine::drop_pins(Pins& pins, size_t keep) {
   }
   if (pins.blocks_.empty()) --holders_;
   announce();
+  follow_schedule();
 }
 
 Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
+  do {  // until nothing is owed and the lock was not given up since
+    if (Result<void> settled = settle(needs, Running::wait_for); !settled.ok()) return settled;
+  } while (bury_spent());
+  const double asked = seconds_now();
+  foresee(needs, who, asked);
+  Result<void> pinned = pin_needs(pins, needs, who, Running::wait_for);
+  const double ready = seconds_now();
+  foresight_.ready(ready);
+  note_moment(asked, ready);
+  if (pinned.ok()) follow_schedule();
+  return pinned;
+}
+
+Result<void> Engine::pin_needs(Pins& pins, std::span<const Need> needs, std::string_view who,
+                               Running running) {
   for (;;) {
     bool stepped_back = false;
     Result<void> pinned = pin_once(pins, needs, who, stepped_back);
@@ -85,6 +127,7 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
     stepped_back_ += holding;
     stall();
     stepped_back_ -= holding;
+    if (Result<void> settled = settle(needs, running); !settled.ok()) return settled;
   }
 }
 
@@ -165,12 +208,18 @@ Result<bool> Engine::touch(const void* address, Access access) {
   }
   Pins pins(*this);
   const Need need{.address = address, .bytes = 1, .access = access};
-  if (Result<void> pinned = pin(pins, {&need, 1}, "a memory access outside any operator");
+  MutexLock lock(mutex_);
+  // Work that is being done may be where the access comes from.
+  if (Result<void> settled = settle({&need, 1}, Running::let_be); !settled.ok())
+    return std::move(settled).error();
+  if (Result<void> pinned =
+          pin_needs(pins, {&need, 1}, "a memory access outside any operator", Running::let_be);
       !pinned.ok()) {
     return std::move(pinned).error();
   }
-  MutexLock lock(mutex_);
-  drop_pins(pins, 0);  // and no eager eviction: the access that faulted is still to come
+  for (Block* block : pins.blocks_)
+    block->leaves = false;  // the access that faulted is still to come
+  drop_pins(pins, 0);       // without eager eviction, for the same reason
   return true;
 }
 

@@ -91,7 +91,7 @@ Bytes Engine::overhead(Bytes more_records) const {
   // Rounded up to steps of 64 KiB, so that the heap's budget does not change with every allocation.
   const Bytes records = live_blocks_ * sizeof(Block) + live_storages_ * sizeof(Storage) +
                         table_.capacity() * sizeof(Storage*) + more_records;
-  return options_.fixed_overhead + (records + 64_KiB) / 64_KiB * 64_KiB;
+  return options_.fixed_overhead + planning_bytes_ + (records + 64_KiB) / 64_KiB * 64_KiB;
 }
 
 void Engine::note_peak() {

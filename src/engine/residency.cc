@@ -11,10 +11,10 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
                              bool& stepped_back) {
   switch (block.state) {
     case State::resident:
-      if (access == Access::write) make_writable(block);
+      grant(block, access);
       return true;
     case State::writing:
-      return access != Access::write;  // it can be read meanwhile
+      return access != Access::write && !block.lifted;  // it can be read meanwhile
     case State::fetching:
       if (std::exchange(block.ahead, false)) store_.hurry(block.place.extent);
       return false;
@@ -28,7 +28,19 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
   if (stepped_back || block.state != State::away) return false;
   if (Result<void> started = start_fetch(block, access, Urgency::now); !started.ok())
     return std::move(started).error();
-  return block.state == State::resident;
+  if (block.state != State::resident) return false;
+  grant(block, access);
+  return true;
+}
+
+// To whoever pins a resident block.
+void Engine::grant(Block& block, Access access) {
+  if (access == Access::write) {
+    make_writable(block);
+  } else if (block.access == Access::none) {
+    block.access = block.dirty ? Access::write : Access::read;
+    heap_->protect(block.at, block.bytes, block.access);
+  }
 }
 
 // Starts as many evictions as `bytes` need; true when they fit already.
@@ -37,7 +49,7 @@ bool Engine::make_room(Bytes bytes, Places::Leave leave, Urgency urgency) {
   std::vector<Block*> refused;
   if (heap_->in_use() + bytes > heap_->budget()) relax_reserves(2 * charge_step_);
   while (heap_->in_use() + bytes > heap_->budget() + leaving_bytes_) {
-    EvictionCandidate* victim = policy_->victim();
+    EvictionCandidate* victim = policy_->victim(foresight_.position());
     if (victim == nullptr) break;
     short_of_room_ = true;
     auto& block = static_cast<Block&>(*victim);
@@ -55,8 +67,9 @@ bool Engine::make_room(Bytes bytes, Places::Leave leave, Urgency urgency) {
 // Once memory has been short, keeps a little of it free, so that writes overlap with compute.
 void Engine::write_behind() {
   // With a full store only clean blocks could leave, and those are the ones just brought back.
-  const bool useful =
-      short_of_room_ && !places_.full() && options_.eviction == Eviction::when_needed;
+  const bool useful = short_of_room_ && !places_.full() &&
+                      options_.eviction == Eviction::when_needed &&
+                      !(ahead_of_use() && foresight_.following());
   if (useful) make_room(options_.limit / 16, Places::Leave::all, Urgency::ahead);
 }
 
@@ -80,7 +93,7 @@ Result<void> Engine::evict(Block& block, Places::Leave leave, Urgency urgency) {
 }
 
 void Engine::evict_all_idle() {
-  while (EvictionCandidate* victim = policy_->victim()) {
+  while (EvictionCandidate* victim = policy_->victim(foresight_.position())) {
     if (!evict(static_cast<Block&>(*victim), Places::Leave::all, Urgency::now).ok())
       return;  // the disk is full: stays, and whoever needs room hears of it
   }
@@ -90,21 +103,38 @@ void Engine::start_write(Block& block, Urgency urgency) {
   block.become(State::writing);
   // From here on a write by anybody faults and waits: what reaches the disk is one consistent
   // version.
-  heap_->protect(block.at, block.bytes, Access::read);
-  block.access = Access::read;
+  // Written ahead of need, it is not expected back soon, and out of sight it may as well be updated later.
+  const bool out_of_sight = urgency == Urgency::ahead || block.access == Access::none;
+  Pieces pieces{{block.at, round_to_store(block.bytes)}};
+  if (!out_of_sight) {
+    heap_->protect(block.at, block.bytes, Access::read);
+    block.access = Access::read;
+  } else {
+    block.access = Access::none;
+    ++lifted_;
+    block.lifted = std::make_shared<Frames>(heap_->lift(block.at, block.bytes));
+    pieces = block.lifted->pieces(round_to_store(block.bytes), heap_->frame_sizes());
+  }
   leaving_bytes_ += footprint(block);
+  note_disk(true);
   ++transfers_;
   ++writes_;
-  store_.write(block.place.extent, {{block.at, round_to_store(block.bytes)}}, urgency,
+  store_.write(block.place.extent, std::move(pieces), urgency,
                [this, &block](Result<void> outcome) { written(block, std::move(outcome)); });
 }
 
 void Engine::written(Block& block, Result<void> outcome) {
   MutexLock lock(mutex_);
   --transfers_;
+  note_disk(false);
   --writes_;
   if (block.pins == 0) leaving_bytes_ -= footprint(block);
   block.become(State::resident);
+  if (block.lifted) {
+    heap_->map(block.at, std::move(*block.lifted), Access::none);
+    block.lifted.reset();
+    --lifted_;
+  }
   if (outcome.ok()) {
     block.dirty = false;
     stats_.written_bytes += round_to_store(block.bytes);
@@ -115,13 +145,14 @@ void Engine::written(Block& block, Result<void> outcome) {
   if (block.storage->dead) {
     finalize_if_idle(*block.storage);
   } else if (block.pins == 0) {
-    if (block.dirty) {
+    if (block.dirty || std::exchange(block.stays, false)) {
       offer(block);
     } else {
       make_absent(block);
     }
   }
   announce();
+  follow_schedule();
 }
 
 Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
@@ -134,6 +165,7 @@ Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
   }
   block.become(State::fetching);
   block.ahead = urgency == Urgency::ahead;
+  note_disk(true);
   ++transfers_;
   ++(block.ahead ? stats_.fetches_ahead : stats_.demand_fetches);
   // Read into frames that nobody else can see, and only then move them under the block: all of it
@@ -150,10 +182,12 @@ Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
 void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> outcome) {
   MutexLock lock(mutex_);
   --transfers_;
-  block.ahead = false;
+  note_disk(false);
+  const bool early = std::exchange(block.ahead, false) && block.pins == 0;
   if (outcome.ok()) {
     stats_.read_bytes += round_to_store(block.bytes);
     make_resident(block, std::move(frames), access);
+    block.early = early;
   } else {
     heap_->park(std::move(frames));
     block.become(State::away);
@@ -168,18 +202,18 @@ void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> 
 }
 
 void Engine::make_resident(Block& block, Frames&& frames, Access access) {
-  heap_->map(block.at, std::move(frames), access);
+  block.access = block.storage->owed.empty() ? access : Access::none;
+  heap_->map(block.at, std::move(frames), block.access);
   block.become(State::resident);
-  block.access = access;
   block.dirty = access == Access::write;
-  stats_.resident.add(block.storage->kind, footprint(block));
+  stats_.resident.add(block.storage->traced.kind, footprint(block));
 }
 
 void Engine::make_absent(Block& block) {
   heap_->unmap(block.at, block.bytes);
   block.become(State::away);
   block.access = Access::none;
-  stats_.resident.remove(block.storage->kind, footprint(block));
+  stats_.resident.remove(block.storage->traced.kind, footprint(block));
 }
 
 void Engine::make_writable(Block& block) {
@@ -215,7 +249,7 @@ void Engine::finalize(Storage& storage) {
     if (block.state != State::resident) continue;
     if (whole) {
       if (block.access != Access::write) heap_->protect(block.at, block.bytes, Access::write);
-      stats_.resident.remove(storage.kind, footprint(block));
+      stats_.resident.remove(storage.traced.kind, footprint(block));
     } else {
       make_absent(block);
     }

@@ -86,7 +86,9 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
     }
     unsigned& stuck = phase == Phase::pinning ? stuck_pinning_ : stuck_allocating_;
     stuck += me;
+    ++short_of_room_now_;
     Result<void> waited = stall(waiting, who);
+    --short_of_room_now_;
     stuck -= me;
     if (!waited.ok()) return waited;
   }

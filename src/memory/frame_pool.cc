@@ -193,12 +193,12 @@ void FramePool::map(std::byte* at, Frames&& frames, Access access) {
   each_frame(at, frames.counts, [&](size_t i, size_t c, std::byte* to, Bytes bytes) {
     // Never writable while it moves: the kernel would count it twice against RLIMIT_DATA, and
     // refuse at the limit.
-    space_.protect(frames.slots[i], bytes, Access::read);
+    space_.protect(frames.slots[i], bytes, access == Access::none ? Access::none : Access::read);
     space_.move(frames.slots[i], to, bytes);
     shelves_[c].empty.push_back(frames.slots[i]);
   });
   frames = {};
-  if (access != Access::read) space_.protect(at, total, access);
+  if (access == Access::write) space_.protect(at, total, access);
 }
 
 Frames FramePool::unmap(std::byte* at, FrameCounts counts) {

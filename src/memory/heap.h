@@ -91,6 +91,10 @@ class Heap {
     pool_.map(at, std::move(frames), access);
   }
   void unmap(std::byte* at, Bytes bytes);
+  // Takes a block's frames from under it, content and all; map() puts them back.
+  Frames lift(std::byte* at, Bytes bytes) {
+    return pool_.unmap(at, frames_for(bytes, pool_.sizes()));
+  }
   void protect(std::byte* at, Bytes bytes, Access access) {
     space_.protect(at, footprint(bytes), access);
   }

@@ -47,11 +47,12 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
   const EngineOptions engine{.limit = options.limit,
                              .fixed_overhead = options.fixed_overhead,
                              .eviction = options.eviction,
+                             .movement = options.movement,
                              .spare_places = options.spare_places,
                              .patience = options.patience,
                              .log = options.log};
   return std::make_unique<Engine>(engine, std::move(heap).value(), store,
-                                  std::make_unique<Recency>());
+                                  std::make_unique<Farthest>());
 }
 
 Rig::Rig(const RigOptions& options)

@@ -20,6 +20,7 @@ struct RigOptions {
                     .small = 64_KiB};  // three blocks of 512 KiB fit, a fourth does not
   Bytes fixed_overhead = 0;
   Eviction eviction = Eviction::when_needed;
+  Movement movement = Movement::planned;
   MemoryStoreOptions store{};
   size_t spare_places = 0;
   std::chrono::nanoseconds patience = std::chrono::seconds(60);

@@ -1,0 +1,80 @@
+// Movement ahead of use: follows the schedule, and keeps what a report about it needs.
+#include "engine/engine.h"
+
+namespace bottomless {
+
+// Begins the fetches that it is time for, as far as there is room. Those who wait for room come first.
+void Engine::follow_schedule() {
+  if (!ahead_of_use() || short_of_room_now_ > 0) return;
+  while (Block* block = foresight_.due()) {
+    if (block->state == State::writing) {
+      block->stays = block->pins == 0;
+    } else if (!block->place.empty() && !block->storage->dead) {
+      if (footprint(*block) > heap_->available()) return;
+      block->failure.reset();
+      if (!start_fetch(*block, Access::read, Urgency::ahead).ok()) return;
+    }
+    foresight_.done_with_due();
+  }
+}
+
+// A part of memory is left to what is still being written when its room is wanted.
+Bytes Engine::planned_capacity() const {
+  const Bytes budget = heap_->budget();
+  return budget - budget / 10;
+}
+
+void Engine::end_step() {
+  MutexLock lock(mutex_);
+  foresight_.end_step(planned_capacity());
+  note_step(seconds_now());
+  follow_schedule();
+}
+
+void Engine::note_moment(double asked, double ready) {
+  if (!options_.recorded || moments_.size() * sizeof(Moment) > planning_bytes_ / 8) return;
+  Moment moment{
+      .asked = asked, .ready = ready, .read = stats_.read_bytes, .written = stats_.written_bytes};
+  for (size_t kind = 0; kind < kKinds; ++kind)
+    moment.resident[kind] = stats_.resident.of(static_cast<Kind>(kind));
+  moments_.push_back(moment);
+}
+
+// If a step has ended since the last call, what is known of it.
+void Engine::note_step(double now) {
+  if (foresight_.steps() == steps_noted_) return;
+  steps_noted_ = foresight_.steps();
+  if (!options_.recorded) return;
+  const double busy = disk_busy_ + (transfers_ > 0 ? now - disk_busy_since_ : 0);
+  const Bytes moved = stats_.read_bytes + stats_.written_bytes;
+  StepRecord record = foresight_.last_step();
+  if (!moments_.empty() && record.trace.events.size() == moments_.size()) {
+    record.moments = std::move(moments_);
+    record.ended = now;
+    record.limit = options_.limit;
+    if (busy > disk_busy_before_)
+      record.rates.both = static_cast<double>(moved - moved_before_) / (busy - disk_busy_before_);
+    last_step_ = std::move(record);
+  }
+  disk_busy_before_ = busy;
+  moved_before_ = moved;
+  moments_.clear();
+}
+
+// Before a transfer begins, and after one has ended.
+void Engine::note_disk(bool begins) {
+  if (transfers_ > 0) return;
+  const double now = seconds_now();
+  if (begins) {
+    disk_busy_since_ = now;
+  } else {
+    disk_busy_ += now - disk_busy_since_;
+  }
+}
+
+StepRecord Engine::last_step() const {
+  MutexLock lock(mutex_);
+  return last_step_;
+}
+
+}  // namespace bottomless

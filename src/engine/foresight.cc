@@ -1,0 +1,287 @@
+#include "engine/foresight.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bottomless {
+namespace {
+
+constexpr size_t kMostShapes = 6;
+
+Bytes total(const std::vector<Bytes>& sizes) {
+  Bytes sum = 0;
+  for (const Bytes size : sizes) sum += size;
+  return sum;
+}
+
+// As far as a schedule can tell: the same operations on as much memory of the same origin.
+bool alike(const Trace& a, const Trace& b) {
+  return a.uses.size() == b.uses.size() && total(a.block_bytes) == total(b.block_bytes) &&
+         std::equal(a.storages.begin(), a.storages.end(), b.storages.begin(), b.storages.end(),
+                    [](const TraceStorage& x, const TraceStorage& y) {
+                      return x.since == y.since && x.carried_from == y.carried_from &&
+                             x.blocks == y.blocks;
+                    });
+}
+
+// Room for what is fetched ahead: an eighth, and for two of the largest blocks if that is not too much.
+Bytes room_ahead(const Trace& trace, Bytes capacity) {
+  const auto largest = std::max_element(trace.block_bytes.begin(), trace.block_bytes.end());
+  const Bytes two = largest == trace.block_bytes.end() ? 0 : 2 * *largest;
+  return std::max(capacity / 8, std::min(two, capacity / 4));
+}
+
+void take_over_times(Trace& trace, const Trace& newer) {
+  for (size_t i = 0; i < trace.events.size(); ++i)
+    trace.events[i].seconds = (trace.events[i].seconds + newer.events[i].seconds) / 2;
+}
+
+}  // namespace
+
+Foresight::Foresight(Bytes most_bytes) : most_bytes_(most_bytes) {}
+
+void Foresight::note_seen(Storage& storage) {
+  if (storage.traced.seen_in == recorder_.step() && storage.traced.index == seen_.size())
+    seen_.push_back(&storage);
+}
+
+void Foresight::bind(uint32_t index, Storage* storage) {
+  bound_[index] = storage;
+  if (storage == nullptr) return;
+  if (storage->planned_in == binding_ && storage->planned != index)
+    bound_[storage->planned] = nullptr;
+  storage->planned = index;
+  storage->planned_in = binding_;
+}
+
+void Foresight::born(Storage& storage) {
+  recorder_.born(storage.traced);
+  note_seen(storage);
+  if (event_ == kNone) return;
+  const auto births = shape_->trace.births_of(event_);
+  if (births_ >= births.size()) return;
+  const uint32_t index = births[births_++];
+  if (shape_->trace.storages[index].blocks == storage.blocks.size()) bind(index, &storage);
+}
+
+void Foresight::died(Storage& storage) {
+  recorder_.died(storage.traced);
+  note_seen(storage);
+  if (storage.traced.seen_in == recorder_.step()) seen_[storage.traced.index] = nullptr;
+  if (storage.planned_in == binding_ && binding_ != 0) bound_[storage.planned] = nullptr;
+  if (storage.lasting) lasting_.erase(storage.traced.serial);
+}
+
+bool Foresight::is_lasting(const Storage& storage) const {
+  const TracedStorage& traced = storage.traced;
+  // Without marks: what has been there for half of all operations outlives what a step makes.
+  if (!marked_) return traced.born_at * 2 < recorder_.all_events();
+  return traced.kind == Kind::parameter || traced.kind == Kind::state ||
+         traced.born_in + 2 <= recorder_.step();
+}
+
+void Foresight::began(std::string_view who, uint64_t signature, double now, Bytes capacity) {
+  recorder_.computed(now - ready_at_);
+  if (!marked_ && repetition_.next(signature)) {
+    end_step(capacity);
+    marked_ = false;
+  }
+  if (recorder_.own_bytes() <= most_bytes_ / 8) {
+    recorder_.begin(who, signature);
+  } else {
+    recorder_.give_up();
+  }
+  const bool was_departed = follower_.departed();
+  event_ = follower_.next(signature);
+  births_ = 0;
+  if (event_ == kNone && switch_shape()) event_ = static_cast<uint32_t>(follower_.position() - 1);
+  if (follower_.departed() && !was_departed) ++departures_;
+  if (event_ != kNone) collect_due(event_);
+}
+
+// Another shape that began as this step did so far.
+bool Foresight::switch_shape() {
+  const size_t events = recorder_.events();
+  if (events == 0) return false;
+  for (const auto& shape : shapes_) {
+    if (shape.get() == shape_ || shape->trace.events.size() < events) continue;
+    if (shape->trace.events[events - 1].so_far != recorder_.signature()) continue;
+    follow(shape.get(), nullptr);
+    follower_.follow(&shape->trace, events);
+    for (size_t i = 0; i < seen_.size() && i < bound_.size(); ++i) {
+      if (seen_[i] != nullptr && seen_[i]->blocks.size() == shape->trace.storages[i].blocks)
+        bind(static_cast<uint32_t>(i), seen_[i]);
+    }
+    return true;
+  }
+  return false;
+}
+
+void Foresight::collect_due(size_t event) {
+  const auto& fetches = shape_->schedule.fetches;
+  for (; next_fetch_ < fetches.size() && fetches[next_fetch_].start <= event; ++next_fetch_) {
+    if (fetches[next_fetch_].needed >= event)
+      due_.push_back({fetches[next_fetch_].block, fetches[next_fetch_].needed});
+  }
+  while (!due_.empty() && due_.front().needed <= event) due_.pop_front();
+}
+
+Block* Foresight::block_of(uint32_t block) const {
+  const uint32_t index = shape_->trace.storage_of_block[block];
+  Storage* storage = bound_[index];
+  return storage == nullptr ? nullptr
+                            : &storage->blocks[block - shape_->trace.storages[index].first_block];
+}
+
+Block* Foresight::due() {
+  while (!due_.empty()) {
+    Block* block = block_of(due_.front().block);
+    if (block != nullptr && block->next_use <= position())
+      block->next_use = base_ + due_.front().needed;
+    if (block != nullptr && (block->state == State::away || block->state == State::writing))
+      return block;
+    due_.pop_front();
+  }
+  return nullptr;
+}
+
+void Foresight::uses(Block& block, TraceUse how) {
+  Storage& storage = *block.storage;
+  const auto number = static_cast<uint32_t>(&block - storage.blocks.data());
+  recorder_.use(storage.traced, number, how);
+  note_seen(storage);
+  block.next_use = EvictionCandidate::kUnknown;
+  block.leaves = false;
+  if (event_ == kNone || storage.planned_in != binding_) return;
+  const uint32_t id = shape_->trace.storages[storage.planned].first_block + number;
+  const auto uses = shape_->trace.uses_of(event_);
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i].block != id) continue;
+    const Schedule::Use& planned =
+        shape_->schedule.uses[shape_->trace.events[event_].first_use + i];
+    block.leaves = !planned.keep;
+    block.next_use =
+        planned.next == Schedule::kNever ? EvictionCandidate::kNever : base_ + planned.next;
+    return;
+  }
+}
+
+void Foresight::ready(double now) { ready_at_ = now; }
+
+void Foresight::end_step(Bytes capacity) {
+  marked_ = true;
+  base_ += follower_.trace() != nullptr ? follower_.trace()->events.size() : 1;
+  Trace trace = recorder_.end_step();
+  for (Storage* storage : seen_) {
+    if (storage == nullptr || storage->lasting) continue;
+    storage->lasting = true;
+    lasting_.emplace(storage->traced.serial, storage);
+  }
+  Shape* now = trace.events.empty() ? nullptr : remember(std::move(trace), capacity);
+  if (last_ != nullptr && now != nullptr) last_->followed_by = now;
+  last_ = now;
+  Shape* next = now;
+  if (now != nullptr && now->followed_by != nullptr) next = now->followed_by;
+  follow(next, now);
+  seen_.clear();
+}
+
+Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
+  Shape* known = nullptr;
+  for (const auto& shape : shapes_) {
+    if (shape->trace.signature() == trace.signature()) known = shape.get();
+  }
+  if (known == nullptr) known = shapes_.emplace_back(std::make_unique<Shape>()).get();
+  known->last_seen = recorder_.step();
+  const bool same = !known->trace.events.empty() && alike(known->trace, trace);
+  const Bytes difference =
+      capacity > known->capacity ? capacity - known->capacity : known->capacity - capacity;
+  if (same) {
+    take_over_times(known->trace, trace);
+    // Serials of what was not there yet when it was recorded.
+    for (size_t i = 0; i < trace.storages.size(); ++i)
+      known->trace.storages[i].serial = trace.storages[i].serial;
+  } else {
+    known->trace = std::move(trace);
+  }
+  if (!same || difference > capacity / 32) plan(*known, capacity);
+  count_bytes();
+  while (shapes_.size() > kMostShapes || (shapes_.size() > 1 && shape_bytes_ > most_bytes_ / 2))
+    forget_oldest_but(known);
+  return known;
+}
+
+void Foresight::forget_oldest_but(const Shape* shape) {
+  const auto oldest = std::min_element(shapes_.begin(), shapes_.end(), [&](auto& a, auto& b) {
+    return (a.get() == shape ? ~uint64_t{0} : a->last_seen) <
+           (b.get() == shape ? ~uint64_t{0} : b->last_seen);
+  });
+  for (const auto& each : shapes_) {
+    if (each->followed_by == oldest->get()) each->followed_by = nullptr;
+  }
+  if (last_ == oldest->get()) last_ = nullptr;
+  if (shape_ == oldest->get()) follow(nullptr, nullptr);
+  shapes_.erase(oldest);
+  count_bytes();
+}
+
+void Foresight::count_bytes() {
+  shape_bytes_ = 0;
+  for (const auto& each : shapes_) {
+    shape_bytes_ += each->trace.own_bytes() + each->schedule.own_bytes() +
+                    each->after.capacity() * sizeof(uint32_t);
+  }
+}
+
+void Foresight::plan(Shape& shape, Bytes capacity) {
+  shape.capacity = capacity;
+  shape.after = successors(shape.trace);
+  shape.schedule = make_schedule(shape.trace, capacity, room_ahead(shape.trace, capacity));
+}
+
+void Foresight::follow(Shape* shape, const Shape* before) {
+  shape_ = shape;
+  event_ = kNone;
+  next_fetch_ = 0;
+  due_.clear();
+  bound_.clear();
+  ++binding_;
+  follower_.follow(shape == nullptr ? nullptr : &shape->trace);
+  if (shape == nullptr) return;
+  const Trace& trace = shape->trace;
+  bound_.assign(trace.storages.size(), nullptr);
+  std::unordered_map<uint64_t, Storage*> made;  // in the step before, by the place where
+  if (before == shape) {
+    for (Storage* storage : seen_) {
+      if (storage != nullptr && storage->traced.born_in + 1 == recorder_.step())
+        made.emplace(storage->traced.birth, storage);
+    }
+  }
+  for (uint32_t i = 0; i < trace.storages.size(); ++i) {
+    const TraceStorage& wanted = trace.storages[i];
+    if (wanted.since == Since::this_step) continue;
+    const bool carried = wanted.since == Since::last_step;
+    const auto& known = carried ? made : lasting_;
+    const auto found = known.find(carried ? wanted.birth : wanted.serial);
+    if (found != known.end() && found->second->blocks.size() == wanted.blocks)
+      bind(i, found->second);
+  }
+  // What the step before should have begun to fetch and has not.
+  if (before != shape) return;
+  for (const Schedule::Fetch& fetch : shape->schedule.fetches) {
+    if (fetch.needed >= trace.events.size() && shape->after[fetch.block] != kNone)
+      due_.push_back({shape->after[fetch.block], fetch.needed - trace.events.size()});
+  }
+}
+
+StepRecord Foresight::last_step() const {
+  if (last_ == nullptr) return {};
+  StepRecord record;
+  record.trace = last_->trace;
+  record.schedule = last_->schedule;
+  record.capacity = last_->capacity;
+  record.ahead = room_ahead(last_->trace, last_->capacity);
+  return record;
+}
+
+}  // namespace bottomless

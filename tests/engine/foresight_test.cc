@@ -1,0 +1,170 @@
+// Steps that repeat: blocks are back before they are needed, leave when the schedule says so, and whatever the
+// program does instead, no byte is lost.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/rig.h"
+#include "support/random.h"
+
+namespace bottomless {
+namespace {
+
+constexpr Bytes kBlock = 512_KiB;
+
+// A program with more parameters than fit: reads all, then updates all, in a loop.
+class Loop {
+ public:
+  explicit Loop(size_t parameters, RigOptions options = {.limit = 4_MiB}) : rig_(options) {
+    for (size_t i = 0; i < parameters; ++i) add();
+  }
+
+  void add() {
+    keys_.push_back(parameters_.size());
+    parameters_.push_back(rig_.filled(kBlock, keys_.back()));
+    rig_.engine().set_kind(parameters_.back(), Kind::parameter);
+  }
+  size_t count() const { return parameters_.size(); }
+
+  void read(size_t i) {
+    Pins pins(rig_.engine());
+    ASSERT_TRUE(rig_.try_pin(pins, parameters_[i], kBlock, Access::read, "read").ok());
+    ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
+    // What the operation makes, and frees.
+    void* made = rig_.engine().allocate(kBlock / 2, Kind::activation, &pins, "read").value();
+    rig_.engine().free(made, &pins);
+  }
+  void update(size_t i) {
+    Pins pins(rig_.engine());
+    ASSERT_TRUE(rig_.try_pin(pins, parameters_[i], kBlock, Access::write, "update").ok());
+    ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
+    write_pattern(parameters_[i], kBlock, ++keys_[i]);
+  }
+  void train() {
+    for (size_t i = 0; i < parameters_.size(); ++i) read(i);
+    for (size_t i = 0; i < parameters_.size(); ++i) update(i);
+  }
+  void evaluate() {
+    for (size_t i = 0; i < parameters_.size(); i += 2) read(i);
+  }
+  // What was fetched without having been planned since the last call, once nothing is under way.
+  uint64_t unplanned() {
+    const uint64_t before = demand_;
+    demand_ = rig_.stats().demand_fetches;
+    return demand_ - before;
+  }
+  // Looks at it outside any operation.
+  void look(size_t i) { ASSERT_TRUE(rig_.engine().touch(parameters_[i], Access::read).ok()); }
+  void settle() { rig_.engine().settle(); }
+  void end_step() { rig_.engine().end_step(); }
+  Rig& rig() { return rig_; }
+
+ private:
+  Rig rig_;
+  std::vector<std::byte*> parameters_;
+  std::vector<uint64_t> keys_;
+  uint64_t demand_ = 0;
+};
+
+TEST(Foresight, FromTheThirdStepOnMostIsThereBeforeItIsNeeded) {
+  Loop loop(24);
+  for (int step = 0; step < 8; ++step) {
+    loop.train();
+    loop.end_step();
+    if (step == 3) loop.unplanned();
+  }
+  EXPECT_GT(loop.rig().stats().planned_hits, 0u);
+  EXPECT_LE(loop.rig().stats().plan_departures, 1u) << "at first more is taken for new than is";
+  EXPECT_GT(loop.rig().stats().fetches_ahead, 4u * loop.unplanned());
+}
+
+TEST(Foresight, MovesFewerBytesThanRecency) {
+  Bytes moved[2] = {};
+  for (const Movement movement : {Movement::when_needed, Movement::planned}) {
+    Loop loop(24, {.limit = 4_MiB, .movement = movement});
+    for (int step = 0; step < 8; ++step) {
+      loop.train();
+      loop.end_step();
+    }
+    loop.settle();
+    moved[static_cast<int>(movement)] =
+        loop.rig().stats().read_bytes + loop.rig().stats().written_bytes;
+  }
+  EXPECT_LE(moved[1], moved[0]);
+}
+
+TEST(Foresight, StepsThatNobodyMarksAreFound) {
+  Loop loop(24);
+  for (int step = 0; step < 24; ++step) {
+    loop.train();
+    if (step % 5 == 4) loop.evaluate();
+  }
+  EXPECT_GT(loop.rig().stats().planned_hits, 24u);
+}
+
+TEST(Foresight, SeveralShapesAreKnownSideBySide) {
+  Loop loop(24);
+  for (int step = 0; step < 20; ++step) {
+    if (step % 2 == 0) {
+      loop.train();
+    } else {
+      loop.evaluate();
+    }
+    loop.end_step();
+    if (step == 11) loop.unplanned();
+  }
+  const EngineStats stats = loop.rig().stats();
+  EXPECT_GT(stats.planned_hits, loop.unplanned());
+}
+
+TEST(Foresight, WhateverTheProgramDoesInsteadNoByteIsLost) {
+  Random random(2222);
+  BOTTOMLESS_TRACE_SEED(random);
+  Loop loop(16, {.limit = 3_MiB});
+  for (int step = 0; step < 60; ++step) {
+    for (size_t i = 0; i < 16; ++i) {
+      if (!random.one_in(12)) loop.read(i);
+      if (random.one_in(20)) loop.update(random.below(16));
+    }
+    for (size_t i = 16; i-- > 0;) {
+      if (!random.one_in(12)) loop.update(i);
+    }
+    if (!random.one_in(6)) loop.end_step();
+  }
+  EXPECT_GT(loop.rig().stats().planned_hits, 0u);
+}
+
+// An instruction that reads across the border of two blocks needs both at once, whatever the schedule knows of them.
+TEST(Foresight, WhatIsLookedAtTogetherStaysTogether) {
+  Loop loop(24);
+  Random random(11);
+  BOTTOMLESS_TRACE_SEED(random);
+  for (int step = 0; step < 4; ++step) {
+    loop.train();
+    loop.end_step();
+  }
+  for (int time = 0; time < 40; ++time) {
+    loop.add();
+    loop.read(random.below(24));
+    const size_t first = random.below(loop.count() - 1);
+    for (size_t i = 0; i < 12; ++i) loop.look(random.below(24));
+    loop.settle();
+    loop.unplanned();
+    for (int again = 0; again < 10; ++again) {
+      loop.look(first);
+      loop.look(first + 1);
+    }
+    EXPECT_LE(loop.unplanned(), 2u) << first;
+  }
+}
+
+TEST(Foresight, KeepsItsRecordsSmall) {
+  Loop loop(4);
+  for (int i = 0; i < 30'000; ++i) loop.read(static_cast<size_t>(i) % 4);
+  loop.end_step();
+  EXPECT_LE(loop.rig().stats().overhead_bytes, loop.rig().stats().limit_bytes / 4);
+}
+
+}  // namespace
+}  // namespace bottomless
