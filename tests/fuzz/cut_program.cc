@@ -1,4 +1,4 @@
-// The arguments of `bottomless run`, with zeros between.
+// The arguments of `bottomless run` or `plan`, with zeros between.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,7 +15,8 @@ using Arguments = std::vector<std::string>;
 bool is_option(const std::string& argument) { return argument.size() > 1 && argument[0] == '-'; }
 
 bool takes_value(const std::string& option) {
-  return option == "--memory" || option == "--disk" || option == "--disk-limit";
+  return option == "--memory" || option == "--disk" || option == "--disk-limit" ||
+         option == "--report" || option == "--trace" || option == "--steps";
 }
 
 }  // namespace
