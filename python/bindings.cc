@@ -25,13 +25,19 @@ PYBIND11_MODULE(_core, module) {
 
   py::class_<bottomless::Runtime>(module, "Runtime")
       .def(py::init([](bottomless::Bytes memory, const std::vector<std::string>& disk,
-                       std::optional<bottomless::Bytes> disk_limit, bool checksums) {
-             bottomless::Options options{
-                 .memory = memory, .disk = {}, .disk_limit = disk_limit, .checksums = checksums};
+                       std::optional<bottomless::Bytes> disk_limit, bool deferred_updates,
+                       bool recorded, bool checksums) {
+             bottomless::Options options{.memory = memory,
+                                         .disk = {},
+                                         .disk_limit = disk_limit,
+                                         .deferred_updates = deferred_updates,
+                                         .recorded = recorded,
+                                         .checksums = checksums};
              for (const std::string& directory : disk) options.disk.emplace_back(directory);
              return std::make_unique<bottomless::Runtime>(options);
            }),
-           py::arg("memory"), py::arg("disk"), py::arg("disk_limit"), py::arg("checksums"))
+           py::arg("memory"), py::arg("disk"), py::arg("disk_limit"), py::arg("deferred_updates"),
+           py::arg("recorded"), py::arg("checksums"))
       .def("step", py::overload_cast<>(&bottomless::Runtime::step))
       .def(
           "label",
@@ -39,6 +45,10 @@ PYBIND11_MODULE(_core, module) {
             self.label(reinterpret_cast<const void*>(address), kind);
           },
           py::arg("address"), py::arg("kind"))
+      .def("report",
+           [](const bottomless::Runtime& self, const std::string& file) { self.report(file); })
+      .def("trace",
+           [](const bottomless::Runtime& self, const std::string& file) { self.trace(file); })
       .def("stats_json",
            [](const bottomless::Runtime& self) { return bottomless::to_json(self.stats()); });
 }

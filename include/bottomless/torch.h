@@ -31,6 +31,10 @@ struct Options {
   Bytes memory = 0;  // for all CPU tensors and Bottomless's own records together
   std::vector<std::filesystem::path> disk;  // one or more directories for what does not fit
   std::optional<Bytes> disk_limit;          // over all directories; none: as much as they hold
+  // An optimizer's update of a parameter may wait until the parameter is next touched, by whatever means:
+  // the same bits, and the disk has longer.
+  bool deferred_updates = true;
+  bool recorded = false;   // keep what report() and trace() tell about the last step
   bool checksums = false;  // notice when a disk gives back something else than was written
 };
 
@@ -44,10 +48,11 @@ struct Stats {
   Bytes read_bytes = 0;      // from disk
   Bytes written_bytes = 0;   // to disk
   std::uint64_t faults = 0;  // accesses outside operators that needed a block brought in or marked
-  std::uint64_t evictions = 0;        // blocks that left memory
-  std::uint64_t planned_hits = 0;     // blocks that were back before they were needed
-  std::uint64_t demand_fetches = 0;   // blocks that were fetched only when they were needed
-  std::uint64_t plan_departures = 0;  // steps that did not follow the plan
+  std::uint64_t evictions = 0;         // blocks that left memory
+  std::uint64_t planned_hits = 0;      // blocks that were back before they were needed
+  std::uint64_t demand_fetches = 0;    // blocks that were fetched only when they were needed
+  std::uint64_t plan_departures = 0;   // steps that did not follow the plan
+  std::uint64_t deferred_updates = 0;  // updates that waited until somebody looked
   Bytes overhead_bytes = 0;  // Bottomless's own records, threads and rings; part of peak_bytes
   std::map<std::string, Bytes>
       resident_bytes;  // by kind: parameter, gradient, state, activation, other
@@ -79,6 +84,11 @@ class Runtime {
   void label(const void* address, const std::string& kind);
 
   Stats stats() const;
+
+  // With Options::recorded: the last step as a self-contained HTML page, as a file for Perfetto and `bottomless
+  // plan`, and in words. They throw when no whole step has been recorded yet or the file cannot be written.
+  void report(const std::filesystem::path& file) const;
+  void trace(const std::filesystem::path& file) const;
 
  private:
   struct Impl;

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "torch/deferred.h"
 #include "torch/errors.h"
 #include "torch/interceptor.h"
 #include "torch/process.h"
@@ -29,7 +30,9 @@ class ManagedAllocator final : public c10::Allocator {
         scope != nullptr ? scope->name() : "an allocation outside any operator";
     if (bytes >= session->least_managed() && !session->engine().too_small_to_manage(bytes)) {
       const Kind kind = scope != nullptr ? Kind::activation : Kind::other;
-      Result<void*> address = session->engine().allocate(bytes, kind, pins, who);
+      Engine& engine = session->engine();
+      Result<void*> address =
+          with_room(engine, [&] { return engine.allocate(bytes, kind, pins, who); });
       if (!address.ok()) throw_error(address.error());
       return {address.value(), address.value(), &release, c10::Device(c10::kCPU)};
     }

@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "torch/collectives.h"
+#include "torch/deferred.h"
 #include "torch/errors.h"
 #include "torch/list_operators.h"
 #include "torch/process.h"
@@ -24,6 +25,16 @@ thread_local OperatorScope* t_current = nullptr;
 
 c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+}
+
+// An operator on single tensors that returns the one it updates.
+bool put_off(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const OperatorInfo& info,
+             torch::jit::Stack* stack) {
+  const auto first = stack->end() - static_cast<ptrdiff_t>(info.writes.size());
+  if (!first->isTensor() || op.schema().returns().size() != 1) return false;
+  if (!defer(op, keys, info, {first, stack->end()})) return false;
+  torch::jit::drop(*stack, info.writes.size() - 1);  // what remains is the first argument
+  return true;
 }
 
 void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -53,6 +64,7 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
       break;
   }
   if (info.tiling != Tiling::none && run_in_tiles(op, keys, info, stack)) return;
+  if (info.deferrable && put_off(op, keys, info, stack)) return;
   run_pinned(op, keys, info, stack);
 }
 
@@ -137,8 +149,12 @@ void OperatorScope::add(const c10::IValue& value, Access access, bool overwritte
 void OperatorScope::pin() {
   for (PerSession& known : sessions_) {
     if (known.needs.empty()) continue;
-    Result<void> pinned =
-        known.session->engine().pin(*known.pins, {known.needs.data(), known.needs.size()}, name_);
+    Engine& engine = known.session->engine();
+    const std::span<const Need> needs{known.needs.data(), known.needs.size()};
+    const auto attempt = [&] { return engine.pin(*known.pins, needs, name_); };
+    Result<void> pinned = with_room(engine, attempt);
+    // What was put off may hold the room that is missing.
+    if (!pinned.ok() && engine.settle_all().ok()) pinned = attempt();
     if (!pinned.ok()) throw_error(pinned.error());
   }
 }
@@ -165,7 +181,8 @@ void run_pinned(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const O
   OperatorScope scope(info.name, OperatorScope::Allocations::resident);
   const auto arguments = torch::jit::last(*stack, info.writes.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    scope.add(arguments[i], info.writes[i] ? Access::write : Access::read, info.overwrites[i]);
+    scope.add(arguments[i], info.writes_to(i, arguments) ? Access::write : Access::read,
+              info.overwrites[i]);
   }
   scope.pin();
   call_kernel(op, keys, stack);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/List.h>
 
+#include "torch/deferred.h"
 #include "torch/interceptor.h"
 #include "torch/tiles.h"
 
@@ -35,7 +36,8 @@ bool run_list_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   for (size_t i = 0; i < length; ++i) {
     torch::jit::Stack single;
     for (const c10::IValue& argument : arguments) single.push_back(element(argument, i, length));
-    if (!run_in_tiles(op, keys, info, &single)) run_pinned(op, keys, info, &single);
+    if (run_in_tiles(op, keys, info, &single) || defer(op, keys, info, single)) continue;
+    run_pinned(op, keys, info, &single);
   }
   return true;
 }

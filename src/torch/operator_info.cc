@@ -64,6 +64,11 @@ bool is_pointwise(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::pointwise) || kNames.contains(op.schema().name());
 }
 
+// Element-wise updates in place of what a program touches once in a step.
+bool may_wait(const OperatorInfo& info) {
+  return info.tiling == Tiling::list_update || info.name == "aten::mul_";
+}
+
 bool starts_with(const std::string& text, std::string_view prefix) {
   return text.starts_with(prefix);
 }
@@ -125,6 +130,11 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
     info.out_variant = find_out_variant(schema);
     if (info.out_variant) info.tiling = Tiling::pointwise_new;
   }
+  info.deferrable = may_wait(info);
+  const auto gradients = schema.argumentIndexWithName("grads");
+  const auto scale = schema.argumentIndexWithName("grad_scale");
+  if (gradients && scale)
+    info.scaled = {static_cast<size_t>(*gradients), static_cast<size_t>(*scale)};
   return info;
 }
 

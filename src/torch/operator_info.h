@@ -31,10 +31,25 @@ struct OperatorInfo {
   std::string name;
   Handling handling = Handling::pinned;
   Tiling tiling = Tiling::none;
-  std::vector<bool> writes;      // per argument: the schema says that it is written to
+  bool deferrable = false;   // an update in place that may wait until somebody looks: deferred.h
+  std::vector<bool> writes;  // per argument: the schema says that it is written to
   std::vector<bool> overwrites;  // per argument: all of it is written, and nothing of it read
   std::optional<c10::OperatorHandle>
       out_variant;  // with Tiling::pointwise_new: the same with a given result
+
+  // Gradients that the optimizer's kernels write to only in order to unscale them.
+  struct Scaled {
+    size_t gradients;
+    size_t scale;
+  };
+  std::optional<Scaled> scaled;
+
+  // Whether this call writes to that argument.
+  bool writes_to(size_t argument, c10::ArrayRef<c10::IValue> arguments) const {
+    const bool untouched =
+        scaled && scaled->gradients == argument && arguments[scaled->scale].isNone();
+    return writes[argument] && !untouched;
+  }
 
   static const OperatorInfo& of(const c10::OperatorHandle& op);
 };

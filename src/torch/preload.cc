@@ -19,12 +19,20 @@ std::string take_variable(const char* name) {
   return text;
 }
 
+void say(const std::exception& error) {
+  const std::string text = error.what();
+  std::fprintf(stderr, "%s\n", text.substr(0, text.find("\nException raised from")).c_str());
+}
+
 class Preloaded {
  public:
   Preloaded() {
     const std::string memory = take_variable("BOTTOMLESS_RUN_MEMORY");
     const std::string disk = take_variable("BOTTOMLESS_RUN_DISK");
     const std::string disk_limit = take_variable("BOTTOMLESS_RUN_DISK_LIMIT");
+    const bool deferred_updates = take_variable("BOTTOMLESS_RUN_DEFERRED_UPDATES") != "0";
+    report_ = take_variable("BOTTOMLESS_RUN_REPORT");
+    trace_ = take_variable("BOTTOMLESS_RUN_TRACE");
     const bool checksums = !take_variable("BOTTOMLESS_RUN_CHECKSUMS").empty();
     json_ = !take_variable("BOTTOMLESS_RUN_JSON").empty();
     const std::string preload_before = take_variable("BOTTOMLESS_RUN_LD_PRELOAD");
@@ -38,6 +46,8 @@ class Preloaded {
       Options options{.memory = parse_bytes(memory).value(),
                       .disk = {},
                       .disk_limit = std::nullopt,
+                      .deferred_updates = deferred_updates,
+                      .recorded = !report_.empty() || !trace_.empty(),
                       .checksums = checksums};
       if (!disk_limit.empty()) options.disk_limit = parse_bytes(disk_limit).value();
       std::istringstream directories(disk);
@@ -45,14 +55,20 @@ class Preloaded {
         options.disk.emplace_back(directory);
       runtime_.emplace(options);
     } catch (const std::exception& error) {
-      const std::string text = error.what();
-      std::fprintf(stderr, "%s\n", text.substr(0, text.find("\nException raised from")).c_str());
+      say(error);
       std::_Exit(1);
     }
   }
 
   ~Preloaded() {
-    if (!runtime_ || !json_) return;
+    if (!runtime_) return;
+    try {
+      if (!report_.empty()) runtime_->report(report_);
+      if (!trace_.empty()) runtime_->trace(trace_);
+    } catch (const std::exception& error) {
+      say(error);
+    }
+    if (!json_) return;
     std::fflush(stdout);
     std::printf("%s\n", to_json(runtime_->stats()).c_str());
     std::fflush(stdout);
@@ -61,6 +77,8 @@ class Preloaded {
  private:
   std::optional<Runtime> runtime_;
   bool json_ = false;
+  std::string report_;
+  std::string trace_;
 };
 
 Preloaded g_preloaded;  // NOLINT: its constructor is the entry point of a preloaded library

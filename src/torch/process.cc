@@ -6,9 +6,11 @@
 #include <torch/library.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string_view>
 
 #include "torch/allocator.h"
+#include "torch/deferred.h"
 #include "torch/interceptor.h"
 #include "torch/system_calls.h"
 
@@ -124,8 +126,13 @@ Result<Session*> Process::open(const Options& options) {
 }
 
 void Process::close(Session* session) {
-  MutexLock lock(mutex_);
   if (!sessions_.is_current(session)) return;
+  // From here on nothing is put off any more, and what was is done: tensors may outlive the limit.
+  session->engine().forgive_unseen();
+  if (Result<void> settled = session->engine().settle_all(); !settled.ok())
+    std::fprintf(stderr, "bottomless: end a limit: %s; what could not be updated is once it can\n",
+                 settled.error().message.c_str());
+  MutexLock lock(mutex_);
   sessions_.clear_current();
   remove_allocator();
   sessions_.retire();

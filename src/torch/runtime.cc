@@ -2,9 +2,13 @@
 #include <torch/optim.h>
 
 #include <algorithm>
+#include <fstream>
 #include <sstream>
 
 #include "memory/granted.h"
+#include "report/explain.h"
+#include "report/page.h"
+#include "report/trace_file.h"
 #include "torch/errors.h"
 #include "torch/process.h"
 
@@ -72,6 +76,37 @@ void Runtime::label(const void* address, const std::string& kind) {
   impl_->session->engine().set_kind(address, static_cast<Kind>(known - kKindNames.begin()));
 }
 
+namespace {
+
+StepRecord recorded_step(Session& session) {
+  StepRecord record = session.engine().last_step();
+  if (record.empty()) {
+    throw_error(
+        {Code::invalid_argument,
+         "report on a step: none has been recorded; record them (Options::recorded) and run "
+         "two steps or more"});
+  }
+  return record;
+}
+
+void write_file(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw_error({Code::io, "write '" + file.string() + "': it cannot be written"});
+}
+
+}  // namespace
+
+void Runtime::report(const std::filesystem::path& file) const {
+  const StepRecord record = recorded_step(*impl_->session);
+  write_file(file, page_of(record, explain(record)));
+}
+
+void Runtime::trace(const std::filesystem::path& file) const {
+  write_file(file, write_trace(recorded_step(*impl_->session)));
+}
+
 Stats Runtime::stats() const { return impl_->session->stats(); }
 
 Bytes automatic_memory() { return automatic_limit(granted_memory()); }
@@ -86,6 +121,7 @@ std::string to_json(const Stats& stats) {
       << ", \"evictions\": " << stats.evictions << ", \"planned_hits\": " << stats.planned_hits
       << ", \"demand_fetches\": " << stats.demand_fetches
       << ", \"plan_departures\": " << stats.plan_departures
+      << ", \"deferred_updates\": " << stats.deferred_updates
       << ", \"overhead_bytes\": " << stats.overhead_bytes << ", \"resident_bytes\": {";
   const char* separator = "";
   for (const auto& [kind, bytes] : stats.resident_bytes) {

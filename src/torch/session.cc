@@ -11,6 +11,7 @@
 #include "memory/granted.h"
 #include "memory/heap.h"
 #include "plan/eviction_policy.h"
+#include "torch/deferred.h"
 
 namespace bottomless {
 namespace {
@@ -30,6 +31,13 @@ Eviction chosen_eviction() {
 #else
   return Eviction::when_needed;
 #endif
+}
+
+// To be compared with, in benchmarks.
+Movement chosen_movement() {
+  const char* wish = std::getenv("BOTTOMLESS_MOVEMENT");
+  return wish != nullptr && std::string_view(wish) == "when_needed" ? Movement::when_needed
+                                                                    : Movement::planned;
 }
 
 void print_warning(LogLevel level, std::string_view text) {
@@ -81,18 +89,23 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
                     .most_mappings = mappings});
   if (!heap.ok()) return std::move(heap).error();
   session->memory_ = options.memory;
+  session->defers_ = options.deferred_updates;
   session->least_managed_ = eviction == Eviction::eagerly ? 1 : kLeastManaged;
   session->engine_ = std::make_unique<Engine>(EngineOptions{.limit = options.memory,
                                                             .fixed_overhead = fixed,
                                                             .eviction = eviction,
+                                                            .movement = chosen_movement(),
+                                                            .recorded = options.recorded,
                                                             .spare_places = kSparePlaces,
                                                             .log = print_warning},
                                               std::move(heap).value(), *session->store_,
-                                              std::make_unique<Recency>());
+                                              std::make_unique<Farthest>());
   return session;
 }
 
 void Session::step() {
+  engine_->forgive_unseen();
+  engine_->end_step();
   MutexLock lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
   step_seconds_ = std::chrono::duration<double>(now - step_began_).count();
@@ -109,7 +122,10 @@ Stats Session::stats() const {
               .written_bytes = engine.written_bytes,
               .faults = engine.faults,
               .evictions = engine.evictions,
+              .planned_hits = engine.planned_hits,
               .demand_fetches = engine.demand_fetches,
+              .plan_departures = engine.plan_departures,
+              .deferred_updates = engine.postponed,
               .overhead_bytes = engine.overhead_bytes};
   for (size_t kind = 0; kind < kKinds; ++kind) {
     stats.resident_bytes[std::string(kKindNames[kind])] =

@@ -23,6 +23,8 @@ class Session {
   // Storages below this many bytes stay with torch's own allocator and are charged to the limit.
   Bytes least_managed() const { return least_managed_; }
 
+  bool defers() const { return defers_; }  // updates
+
   void step();
   Stats stats() const;
 
@@ -31,6 +33,7 @@ class Session {
 
   Bytes memory_ = 0;
   Bytes least_managed_ = 1;
+  bool defers_ = true;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;  // after the store: it goes first
 

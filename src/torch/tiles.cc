@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "torch/deferred.h"
 #include "torch/interceptor.h"
 #include "torch/process.h"
 
@@ -154,7 +155,7 @@ void run_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   int64_t from = 0;
   for (const int64_t to : tile_ends(elements, threads, most)) {
     torch::jit::Stack tile = tile_of(arguments, from, to);
-    run_pinned(op, keys, info, &tile);
+    if (!defer(op, keys, info, tile)) run_pinned(op, keys, info, &tile);
     from = to;
   }
 }

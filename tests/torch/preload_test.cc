@@ -1,0 +1,55 @@
+// `bottomless run ./program`: an unmodified libtorch executable, whose steps are found from what it repeats.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/temporary_directory.h"
+
+namespace bottomless {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+};
+
+Outcome run(const std::string& command) {
+  std::FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  while (const size_t got = std::fread(buffer, 1, sizeof buffer, pipe))
+    outcome.out.append(buffer, got);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+class UnmarkedLoop : public testing::TestWithParam<int> {};
+
+// One math mode for both runs: MKL may otherwise choose its code by the alignment of an address.
+TEST_P(UnmarkedLoop, HasTheSameBitsAndItsStepsAreFound) {
+  const std::string program = std::string(UNMARKED_LOOP) + " 28 " + std::to_string(GetParam());
+  const Outcome plain = run("MKL_CBWR=COMPATIBLE " + program);
+  ASSERT_EQ(plain.code, 0);
+  const TemporaryDirectory disk;
+  Outcome limited =
+      run("MKL_CBWR=COMPATIBLE " BOTTOMLESS_PROGRAM " run --memory 16MiB --json --disk " +
+          disk.path().string() + " " + program);
+  ASSERT_EQ(limited.code, 0);
+  const size_t last = limited.out.rfind('\n', limited.out.size() - 2) + 1;
+  const auto stats = nlohmann::json::parse(limited.out.substr(last));
+  EXPECT_EQ(limited.out.substr(0, last), plain.out);
+  EXPECT_GT(stats["evictions"].get<int>(), 0) << stats;
+  // 32 MiB of weights, gradients and moments, in 16 MiB: most of what is fetched was planned, once steps are known.
+  EXPECT_GT(stats["planned_hits"].get<int>(), stats["demand_fetches"].get<int>()) << stats;
+}
+
+INSTANTIATE_TEST_SUITE_P(, UnmarkedLoop, testing::Values(0, 4, 3), [](const auto& info) {
+  return "EvaluationEvery" + std::to_string(info.param);
+});
+
+}  // namespace
+}  // namespace bottomless
