@@ -19,6 +19,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import _core
+from ._update_in_backward import UpdateInBackward
 
 __all__ = ["Runtime", "limit", "step"]
 __version__ = "0.1.0"
@@ -34,17 +35,28 @@ class Runtime:
     """
 
     def __init__(
-        self, memory: int | str, disk: _Directory | Sequence[_Directory], disk_limit: int | str | None, checksums: bool
+        self,
+        memory: int | str,
+        disk: _Directory | Sequence[_Directory],
+        disk_limit: int | str | None,
+        checksums: bool,
+        deferred_updates: bool,
+        update_in_backward: bool,
+        recorded: bool,
     ) -> None:
         directories = [disk] if isinstance(disk, (str, os.PathLike)) else list(disk)
         self._core: _core.Runtime | None = _core.Runtime(
             memory=_core.automatic_memory() if memory == "auto" else _bytes(memory),
             disk=[os.fspath(directory) for directory in directories],
             disk_limit=None if disk_limit is None else _bytes(disk_limit),
+            deferred_updates=deferred_updates,
+            recorded=recorded,
             checksums=checksums,
         )
+        self._update_in_backward = UpdateInBackward() if update_in_backward else None
         self._last_stats: dict[str, Any] = {}
         self._steps_marked_by_hand = False
+        self._steps_left: int | None = None
         # torch's own global hook: every optimizer's step() marks a step, with no change in the script.
         self._hook = register_optimizer_step_post_hook(self._after_optimizer_step)
 
@@ -60,7 +72,15 @@ class Runtime:
     def step(self) -> None:
         """Mark the end of a training step. Optimizers of torch do it by themselves; a call by hand replaces that."""
         self._steps_marked_by_hand = True
-        self._require_open().step()
+        self._end_step()
+
+    def report(self, file: _Directory) -> None:
+        """Write the last step as one HTML page: memory, disk, waiting, and what another limit would make of it."""
+        self._require_open().report(os.fspath(file))
+
+    def trace(self, file: _Directory) -> None:
+        """Write the last step as a file that Perfetto shows and ``bottomless plan`` explains."""
+        self._require_open().trace(os.fspath(file))
 
     def close(self) -> None:
         """Stop managing new tensors. Existing ones stay managed until they are freed."""
@@ -69,6 +89,8 @@ class Runtime:
             return
         self._last_stats = self.stats()
         self._hook.remove()
+        if self._update_in_backward is not None:
+            self._update_in_backward.close()
         self._core = None
         if _current is self:
             _current = None
@@ -85,6 +107,8 @@ class Runtime:
         return self._core
 
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        if self._update_in_backward is not None and self._update_in_backward.stepping:
+            return  # one parameter of many
         core = self._require_open()
         for group in optimizer.param_groups:
             _label(core, group["params"], "parameter")
@@ -92,7 +116,18 @@ class Runtime:
         for state in optimizer.state.values():
             _label(core, state.values(), "state")
         if not self._steps_marked_by_hand:
-            core.step()
+            self._end_step()
+
+    def _end_step(self) -> None:
+        self._require_open().step()
+        if self._steps_left is not None:
+            self._steps_left -= 1
+            if self._steps_left <= 0:
+                raise SystemExit(0)
+
+    def _end_after(self, steps: int) -> None:
+        """The program ends by itself once it has done so many more steps."""
+        self._steps_left = steps
 
 
 def limit(
@@ -100,16 +135,22 @@ def limit(
     disk: _Directory | Sequence[_Directory],
     disk_limit: int | str | None = None,
     checksums: bool = False,
+    deferred_updates: bool = True,
+    update_in_backward: bool = False,
+    recorded: bool = False,
 ) -> Runtime:
     """Put the process under a memory limit, from now on and for all threads.
 
     ``memory`` is what all CPU tensors together may take, in bytes or as text ("4GiB"), or "auto" for most of what the
     machine and its environment leave this process; ``disk`` one directory or several for what does not fit;
     ``disk_limit`` the most that may be used there; with ``checksums`` a disk that gives back something else than was
-    written is an error. One limit is in force at a time.
+    written is an error. An optimizer's update of a parameter may wait until the parameter is next touched, with the same
+    bits; ``deferred_updates=False`` has it done at once. With ``update_in_backward`` each parameter is stepped as soon as
+    its gradient is final, so that no gradient has to be kept; refused where the script clips or accumulates gradients.
+    ``recorded`` keeps what :meth:`Runtime.report` and :meth:`Runtime.trace` tell. One limit is in force at a time.
     """
     global _current
-    _current = Runtime(memory, disk, disk_limit, checksums)
+    _current = Runtime(memory, disk, disk_limit, checksums, deferred_updates, update_in_backward, recorded)
     return _current
 
 
@@ -128,4 +169,5 @@ def _label(core: _core.Runtime, tensors: Iterable[object], kind: str) -> None:
     for tensor in tensors:
         # Wrapper subclasses (DTensor and the like) have no storage of their own.
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided:
-            core.label(tensor.untyped_storage().data_ptr(), kind)
+            # Asking for its storage would make an object that keeps the storage alive.
+            core.label(tensor.data_ptr(), kind)

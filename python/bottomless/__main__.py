@@ -61,15 +61,32 @@ def _run(main: types.ModuleType, code: Any) -> int:
     return 0
 
 
+def _write(runtime: Any, options: argparse.Namespace) -> None:
+    for write, file in ((runtime.report, options.report), (runtime.trace, options.trace)):
+        try:
+            if file:
+                write(file)
+        except (RuntimeError, ValueError) as error:
+            print(str(error).split("\nException raised from")[0], file=sys.stderr)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bottomless", description=__doc__)
     parser.add_argument("--memory", required=True)
     parser.add_argument("--disk", required=True)
     parser.add_argument("--disk-limit")
     parser.add_argument("--checksums", action="store_true")
+    parser.add_argument("--no-deferred-updates", action="store_true")
+    parser.add_argument("--update-in-backward", action="store_true")
+    parser.add_argument("--report")
+    parser.add_argument("--trace")
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args()
+    for name in ("report", "trace"):  # the program may go elsewhere meanwhile
+        if getattr(options, name):
+            setattr(options, name, os.path.abspath(getattr(options, name)))
     if options.program[:1] == ["--"]:  # Python versions differ in whether argparse drops it
         del options.program[0]
 
@@ -85,14 +102,25 @@ def main() -> None:
     import bottomless
 
     try:
-        runtime = bottomless.limit(options.memory, options.disk.split(","), options.disk_limit, options.checksums)
+        runtime = bottomless.limit(
+            options.memory,
+            options.disk.split(","),
+            options.disk_limit,
+            options.checksums,
+            not options.no_deferred_updates,
+            options.update_in_backward,
+            recorded=bool(options.report or options.trace),
+        )
     except (RuntimeError, ValueError) as error:
         sys.exit(str(error).split("\nException raised from")[0])
+    if options.steps:
+        runtime._end_after(options.steps)
     sys.argv = argv
     sys.modules["__main__"] = module
     try:
         status = _run(module, code)
     finally:
+        _write(runtime, options)
         stats = runtime.stats()
         if options.json:
             sys.stdout.flush()

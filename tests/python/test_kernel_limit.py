@@ -37,7 +37,8 @@ def with_data_limit(limit, command):
 def test_gpt2_of_2_gib_trains_in_512_mib_by_the_kernels_own_count(disk):
     limited = [*bottomless_run(), "--memory", str(LIMIT), "--disk", disk, "--json", PROGRAM]
     tiny = Trained(run([*limited, "tiny"]))
-    assert tiny.stats["evictions"] == 0 and tiny.stats["peak_bytes"] < 8 * MIB, "all of it is fixed cost but this"
+    assert tiny.stats["evictions"] == 0
+    assert tiny.stats["peak_bytes"] - tiny.stats["overhead_bytes"] < 8 * MIB, "all else is a fixed cost"
     fixed = tiny.data - tiny.stats["peak_bytes"]
     granted = fixed + LIMIT + ALLOWANCE
 
