@@ -2,8 +2,16 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <string_view>
 
 namespace bottomless::cli {
+namespace {
+
+constexpr std::string_view kTakeValues[] = {"--memory", "--disk",  "--disk-limit",
+                                            "--report", "--trace", "--steps"};
+
+}  // namespace
 
 std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
   size_t at = 0;
@@ -13,7 +21,7 @@ std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
       arguments.erase(arguments.begin() + static_cast<ptrdiff_t>(at));
       break;
     }
-    at += option == "--memory" || option == "--disk" || option == "--disk-limit" ? 2 : 1;
+    at += std::ranges::find(kTakeValues, option) != std::end(kTakeValues) ? 2 : 1;
   }
   at = std::min(at, arguments.size());
   std::vector<std::string> program(arguments.begin() + static_cast<ptrdiff_t>(at), arguments.end());

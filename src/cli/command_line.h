@@ -6,8 +6,8 @@
 
 namespace bottomless::cli {
 
-// Takes the program and its own arguments off the end of `run`'s: what follows the program belongs
-// to it, options too.
+// Takes the program and its own arguments off the end of `run`'s or `plan`'s: what follows the
+// program belongs to it, options too.
 std::vector<std::string> cut_program(std::vector<std::string>& arguments);
 
 }  // namespace bottomless::cli

@@ -10,10 +10,10 @@ int main(int count, char** raw) {
   using namespace bottomless::cli;
   std::vector<std::string> arguments(raw + 1, raw + count);
   std::vector<std::string> program;
-  if (!arguments.empty() && arguments.front() == "run") {
+  if (!arguments.empty() && (arguments.front() == "run" || arguments.front() == "plan")) {
     std::vector<std::string> own(arguments.begin() + 1, arguments.end());
     program = cut_program(own);
-    own.insert(own.begin(), "run");
+    own.insert(own.begin(), arguments.front());
     arguments = own;
   }
 
@@ -26,10 +26,16 @@ int main(int count, char** raw) {
       "doctor", "Tell what this machine offers for a run, and how to make it better");
   const std::function<int()> do_run = add_run(*run, program);
   const std::function<int()> do_doctor = add_doctor(*doctor);
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Tell what a step needs, moves and takes, and what another limit would make of it");
+  const std::function<int()> do_plan = add_plan(*plan, program);
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
   const std::function<int()> do_bench_disk = add_bench_disk(*bench->add_subcommand(
       "disk", "Measure what disks give to a run, and compare with fio where it is installed"));
+  CLI::App* train = bench->add_subcommand(
+      "train", "Compare training under limits with plain PyTorch, and with DeepSpeed where it is");
+  const std::function<int()> do_bench_train = add_bench_train(*train);
 
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
@@ -42,5 +48,7 @@ int main(int count, char** raw) {
     return kUsage;
   }
   if (run->parsed()) return do_run();
-  return doctor->parsed() ? do_doctor() : do_bench_disk();
+  if (plan->parsed()) return do_plan();
+  if (doctor->parsed()) return do_doctor();
+  return train->parsed() ? do_bench_train() : do_bench_disk();
 }

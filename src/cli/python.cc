@@ -45,4 +45,13 @@ std::optional<std::string> output_of(const std::string& command) {
   return output;
 }
 
+void replace_process(const fs::path& program, const std::vector<std::string>& arguments) {
+  std::vector<char*> pointers;
+  for (const std::string& argument : arguments)
+    pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  execv(program.c_str(), pointers.data());
+  std::perror(("bottomless: run " + program.string()).c_str());
+}
+
 }  // namespace bottomless::cli

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace bottomless::cli {
 
@@ -17,5 +18,9 @@ std::optional<std::filesystem::path> find_python();
 
 // What a command prints on standard output, without the last line break; nothing if it fails.
 std::optional<std::string> output_of(const std::string& command);
+
+// Becomes that program; the first argument is its name. Returns only if it cannot, having said why.
+void replace_process(const std::filesystem::path& program,
+                     const std::vector<std::string>& arguments);
 
 }  // namespace bottomless::cli

@@ -2,7 +2,6 @@
 // `python -m bottomless`, a libtorch executable with the runtime preloaded. Either way the program
 // replaces this process, so its output, signals and exit code are its own.
 #include <bottomless/bytes.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +25,11 @@ struct RunOptions {
   std::string disk;
   std::string disk_limit;
   bool checksums = false;
+  bool no_deferred_updates = false;
+  bool update_in_backward = false;
+  std::string report;
+  std::string trace;
+  unsigned steps = 0;
   bool json = false;
   std::vector<std::string> program;
 };
@@ -33,16 +37,6 @@ struct RunOptions {
 int usage(const std::string& problem) {
   std::fprintf(stderr, "bottomless: %s\nsee 'bottomless run --help'\n", problem.c_str());
   return kUsage;
-}
-
-int replace_process(const fs::path& program, const std::vector<std::string>& arguments) {
-  std::vector<char*> pointers;
-  for (const std::string& argument : arguments)
-    pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
-  execv(program.c_str(), pointers.data());
-  std::perror(("bottomless: run " + program.string()).c_str());
-  return kFailed;
 }
 
 bool is_elf(const fs::path& file) {
@@ -74,10 +68,16 @@ int run_python(const RunOptions& options, const fs::path& python, std::vector<st
   if (!options.disk_limit.empty())
     command.insert(command.end(), {"--disk-limit", options.disk_limit});
   if (options.checksums) command.emplace_back("--checksums");
+  if (options.no_deferred_updates) command.emplace_back("--no-deferred-updates");
+  if (options.update_in_backward) command.emplace_back("--update-in-backward");
+  if (!options.report.empty()) command.insert(command.end(), {"--report", options.report});
+  if (!options.trace.empty()) command.insert(command.end(), {"--trace", options.trace});
+  if (options.steps > 0) command.insert(command.end(), {"--steps", std::to_string(options.steps)});
   if (options.json) command.emplace_back("--json");
   command.emplace_back("--");
   command.insert(command.end(), rest.begin(), rest.end());
-  return replace_process(python, command);
+  replace_process(python, command);
+  return kFailed;
 }
 
 std::optional<fs::path> find_preload() {
@@ -99,6 +99,11 @@ std::optional<fs::path> find_preload() {
 }
 
 int run_executable(const RunOptions& options, const fs::path& program) {
+  if (options.update_in_backward)
+    return usage(
+        "--update-in-backward: works for Python's optimizers; those of C++ have no hooks for it");
+  if (options.steps > 0)
+    return usage("--steps: works for Python's optimizers; those of C++ cannot be interrupted");
   const auto preload = find_preload();
   if (!preload) {
     std::fprintf(
@@ -114,9 +119,13 @@ int run_executable(const RunOptions& options, const fs::path& program) {
   setenv("BOTTOMLESS_RUN_MEMORY", options.memory.c_str(), 1);
   setenv("BOTTOMLESS_RUN_DISK", options.disk.c_str(), 1);
   setenv("BOTTOMLESS_RUN_DISK_LIMIT", options.disk_limit.c_str(), 1);
+  setenv("BOTTOMLESS_RUN_DEFERRED_UPDATES", options.no_deferred_updates ? "0" : "", 1);
   setenv("BOTTOMLESS_RUN_CHECKSUMS", options.checksums ? "1" : "", 1);
+  setenv("BOTTOMLESS_RUN_REPORT", options.report.c_str(), 1);
+  setenv("BOTTOMLESS_RUN_TRACE", options.trace.c_str(), 1);
   setenv("BOTTOMLESS_RUN_JSON", options.json ? "1" : "", 1);
-  return replace_process(program, options.program);
+  replace_process(program, options.program);
+  return kFailed;
 }
 
 // "auto" becomes a number here, so that whoever is started need not know the word.
@@ -170,6 +179,19 @@ std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& prog
                  "The most that may be used there (default: all that is free)");
   app.add_flag("--checksums", options->checksums,
                "Notice when a disk gives back something else than was written");
+  app.add_flag("--no-deferred-updates", options->no_deferred_updates,
+               "Update parameters in the optimizer's step, not when they are next touched");
+  app.add_flag(
+      "--update-in-backward", options->update_in_backward,
+      "Step each parameter as soon as its gradient is final: gradients are not kept. Refused where "
+      "the script clips or accumulates them");
+  app.add_option(
+      "--report", options->report,
+      "Write the last step as one HTML page: memory, disk, waiting, and what would make it faster");
+  app.add_option(
+      "--trace", options->trace,
+      "Write the last step as a file that Perfetto shows and 'bottomless plan' explains");
+  app.add_option("--steps", options->steps, "End the program after so many steps");
   app.add_flag("--json", options->json,
                "Print the run's counters as a last line of JSON on standard output");
   app.footer(

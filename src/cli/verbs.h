@@ -13,7 +13,9 @@ inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
 std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& program);
+std::function<int()> add_plan(CLI::App& app, const std::vector<std::string>& program);
 std::function<int()> add_doctor(CLI::App& app);
 std::function<int()> add_bench_disk(CLI::App& app);
+std::function<int()> add_bench_train(CLI::App& app);
 
 }  // namespace bottomless::cli

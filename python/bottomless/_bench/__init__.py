@@ -1,0 +1,1 @@
+"""What ``bottomless bench train`` starts: ``python -m bottomless._bench.train``."""
