@@ -106,8 +106,7 @@ Result<void> Engine::settle(Postponed& work) {
   return outcome;
 }
 
-// Destroying work frees what it held, which may wait for locks of the program: whoever serves a fault must not,
-// because who holds them may be waiting for that fault.
+// Destroying work frees the small inputs that it took by value, and whoever frees needs the engine's lock.
 bool Engine::bury_spent() {
   if (spent_.empty()) return false;
   std::vector<std::shared_ptr<Postponed>> spent = std::move(spent_);
