@@ -266,8 +266,7 @@ void Foresight::follow(Shape* shape, const Shape* before) {
     if (found != known.end() && found->second->blocks.size() == wanted.blocks)
       bind(i, found->second);
   }
-  // What the step before should have begun to fetch and has not.
-  if (before != shape) return;
+  // What a step before of the same shape would have begun to fetch; one of another shape has not.
   for (const Schedule::Fetch& fetch : shape->schedule.fetches) {
     if (fetch.needed >= trace.events.size() && shape->after[fetch.block] != kNone)
       due_.push_back({shape->after[fetch.block], fetch.needed - trace.events.size()});

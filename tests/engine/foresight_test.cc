@@ -27,7 +27,9 @@ class Loop {
   }
   size_t count() const { return parameters_.size(); }
 
+  // Before each operation the disk gets the time that it needs, however slow it is: what is there by then was planned.
   void read(size_t i) {
+    settle();
     Pins pins(rig_.engine());
     ASSERT_TRUE(rig_.try_pin(pins, parameters_[i], kBlock, Access::read, "read").ok());
     ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
@@ -36,6 +38,7 @@ class Loop {
     rig_.engine().free(made, &pins);
   }
   void update(size_t i) {
+    settle();
     Pins pins(rig_.engine());
     ASSERT_TRUE(rig_.try_pin(pins, parameters_[i], kBlock, Access::write, "update").ok());
     ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
@@ -115,7 +118,7 @@ TEST(Foresight, SeveralShapesAreKnownSideBySide) {
     if (step == 11) loop.unplanned();
   }
   const EngineStats stats = loop.rig().stats();
-  EXPECT_GT(stats.planned_hits, loop.unplanned());
+  EXPECT_GT(stats.planned_hits, 8 * loop.unplanned());
 }
 
 TEST(Foresight, WhateverTheProgramDoesInsteadNoByteIsLost) {
