@@ -49,7 +49,8 @@ struct Stats {
   Bytes written_bytes = 0;   // to disk
   std::uint64_t faults = 0;  // accesses outside operators that needed a block brought in or marked
   std::uint64_t evictions = 0;         // blocks that left memory
-  std::uint64_t planned_hits = 0;      // blocks that were back before they were needed
+  std::uint64_t planned_fetches = 0;   // fetches that began before anybody asked
+  std::uint64_t planned_hits = 0;      // of these, blocks that were back before they were needed
   std::uint64_t demand_fetches = 0;    // blocks that were fetched only when they were needed
   std::uint64_t plan_departures = 0;   // steps that did not follow the plan
   std::uint64_t deferred_updates = 0;  // updates that waited until somebody looked

@@ -19,6 +19,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import _core
+from ._step_ends import StepEnds
 from ._update_in_backward import UpdateInBackward
 
 __all__ = ["Runtime", "limit", "step"]
@@ -56,6 +57,7 @@ class Runtime:
         self._update_in_backward = UpdateInBackward() if update_in_backward else None
         self._last_stats: dict[str, Any] = {}
         self._steps_marked_by_hand = False
+        self._step_ends = StepEnds()
         self._steps_left: int | None = None
         # torch's own global hook: every optimizer's step() marks a step, with no change in the script.
         self._hook = register_optimizer_step_post_hook(self._after_optimizer_step)
@@ -115,7 +117,7 @@ class Runtime:
             _label(core, (parameter.grad for parameter in group["params"]), "gradient")
         for state in optimizer.state.values():
             _label(core, state.values(), "state")
-        if not self._steps_marked_by_hand:
+        if self._step_ends.after(optimizer) and not self._steps_marked_by_hand:
             self._end_step()
 
     def _end_step(self) -> None:

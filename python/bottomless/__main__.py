@@ -86,7 +86,10 @@ def main() -> None:
     options = parser.parse_args()
     for name in ("report", "trace"):  # the program may go elsewhere meanwhile
         if getattr(options, name):
-            setattr(options, name, os.path.abspath(getattr(options, name)))
+            file = os.path.abspath(getattr(options, name))
+            if os.path.isdir(file) or not os.access(os.path.dirname(file), os.W_OK):  # said now, not after hours
+                sys.exit(f"bottomless: --{name} {file}: no file can be written there")
+            setattr(options, name, file)
     if options.program[:1] == ["--"]:  # Python versions differ in whether argparse drops it
         del options.program[0]
 

@@ -1,4 +1,6 @@
 // Movement ahead of use: follows the schedule, and keeps what a report about it needs.
+#include <utility>
+
 #include "engine/engine.h"
 
 namespace bottomless {
@@ -26,7 +28,7 @@ Bytes Engine::planned_capacity() const {
 
 void Engine::end_step() {
   MutexLock lock(mutex_);
-  foresight_.end_step(planned_capacity());
+  foresight_.end_step(seconds_now(), planned_capacity());
   note_step(seconds_now());
   follow_schedule();
 }
@@ -44,6 +46,12 @@ void Engine::note_moment(double asked, double ready) {
 void Engine::note_step(double now) {
   if (foresight_.steps() == steps_noted_) return;
   steps_noted_ = foresight_.steps();
+  if (foresight_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
+    options_.log(LogLevel::warning,
+                 "a step has more operations than " + format_bytes(planning_bytes_ / 8) +
+                     " can describe: its blocks are fetched when they are needed, not ahead of "
+                     "it. A larger limit leaves more for the description");
+  }
   if (!options_.recorded) return;
   const double busy = disk_busy_ + (transfers_ > 0 ? now - disk_busy_since_ : 0);
   const Bytes moved = stats_.read_bytes + stats_.written_bytes;

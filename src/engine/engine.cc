@@ -14,7 +14,7 @@ namespace {
 // Set aside for traces and schedules, so that they never take more than was granted.
 Bytes planning_bytes_for(const EngineOptions& options) {
   if (options.movement != Movement::planned) return 0;
-  return std::clamp<Bytes>(options.limit / 64, std::min<Bytes>(options.limit / 32, 64_KiB), 16_MiB);
+  return std::clamp<Bytes>(options.limit / 64, std::min<Bytes>(options.limit / 32, 64_KiB), 32_MiB);
 }
 
 }  // namespace
@@ -219,6 +219,7 @@ EngineStats Engine::stats() const {
   stats.charged_bytes = charged();
   stats.live_storages = live_storages_;
   stats.plan_departures = foresight_.departures();
+  stats.schedules_made = foresight_.schedules_made();
   return stats;
 }
 

@@ -69,6 +69,7 @@ struct EngineStats {
   uint64_t fetches_ahead = 0;
   uint64_t planned_hits = 0;  // of these, that were there when they were needed
   uint64_t plan_departures = 0;
+  uint64_t schedules_made = 0;
   uint64_t postponed = 0;
   double stall_seconds = 0;
   KindBytes resident;
@@ -283,6 +284,7 @@ class Engine {
   std::vector<std::shared_ptr<Postponed>> spent_ BOTTOMLESS_GUARDED_BY(mutex_);
   Foresight foresight_ BOTTOMLESS_GUARDED_BY(mutex_);
   uint64_t steps_noted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  bool told_too_long_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::vector<Moment> moments_ BOTTOMLESS_GUARDED_BY(mutex_);  // of the step under way
   StepRecord last_step_ BOTTOMLESS_GUARDED_BY(mutex_);
   double disk_busy_since_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;

@@ -7,6 +7,11 @@ namespace bottomless {
 namespace {
 
 constexpr size_t kMostShapes = 6;
+// After so many schedules for shapes that did not come again, only one that does gets a schedule.
+constexpr size_t kMostInVain = 4;
+// A schedule for inputs longer than all of so many since is given up.
+constexpr uint32_t kMostSmaller = 16;
+constexpr uint32_t kSettled = 3;  // or after so many of one length in a row
 
 Bytes total(const std::vector<Bytes>& sizes) {
   Bytes sum = 0;
@@ -14,14 +19,18 @@ Bytes total(const std::vector<Bytes>& sizes) {
   return sum;
 }
 
-// As far as a schedule can tell: the same operations on as much memory of the same origin.
+// The same operations on storages of the same origin, whatever their sizes.
 bool alike(const Trace& a, const Trace& b) {
-  return a.uses.size() == b.uses.size() && total(a.block_bytes) == total(b.block_bytes) &&
-         std::equal(a.storages.begin(), a.storages.end(), b.storages.begin(), b.storages.end(),
+  return std::equal(a.storages.begin(), a.storages.end(), b.storages.begin(), b.storages.end(),
                     [](const TraceStorage& x, const TraceStorage& y) {
-                      return x.since == y.since && x.carried_from == y.carried_from &&
-                             x.blocks == y.blocks;
+                      return x.since == y.since && x.carried_from == y.carried_from;
                     });
+}
+
+uint64_t sizes_of(const Trace& trace) {
+  uint64_t hash = 0;
+  for (const Bytes size : trace.block_bytes) hash = mix(hash, size);
+  return hash;
 }
 
 // Room for what is fetched ahead: an eighth, and for two of the largest blocks if that is not too much.
@@ -83,8 +92,7 @@ bool Foresight::is_lasting(const Storage& storage) const {
 void Foresight::began(std::string_view who, uint64_t signature, double now, Bytes capacity) {
   recorder_.computed(now - ready_at_);
   if (!marked_ && repetition_.next(signature)) {
-    end_step(capacity);
-    marked_ = false;
+    finish_step(capacity);
   }
   if (recorder_.own_bytes() <= most_bytes_ / 8) {
     recorder_.begin(who, signature);
@@ -104,7 +112,8 @@ bool Foresight::switch_shape() {
   const size_t events = recorder_.events();
   if (events == 0) return false;
   for (const auto& shape : shapes_) {
-    if (shape.get() == shape_ || shape->trace.events.size() < events) continue;
+    if (shape.get() == shape_ || shape->capacity == 0) continue;
+    if (shape->trace.events.size() < events) continue;
     if (shape->trace.events[events - 1].so_far != recorder_.signature()) continue;
     follow(shape.get(), nullptr);
     follower_.follow(&shape->trace, events);
@@ -168,9 +177,15 @@ void Foresight::uses(Block& block, TraceUse how) {
 
 void Foresight::ready(double now) { ready_at_ = now; }
 
-void Foresight::end_step(Bytes capacity) {
+void Foresight::end_step(double now, Bytes capacity) {
   marked_ = true;
+  recorder_.computed(now - ready_at_);
+  finish_step(capacity);
+}
+
+void Foresight::finish_step(Bytes capacity) {
   base_ += follower_.trace() != nullptr ? follower_.trace()->events.size() : 1;
+  if (recorder_.full()) ++too_long_;
   Trace trace = recorder_.end_step();
   for (Storage* storage : seen_) {
     if (storage == nullptr || storage->lasting) continue;
@@ -182,8 +197,22 @@ void Foresight::end_step(Bytes capacity) {
   last_ = now;
   Shape* next = now;
   if (now != nullptr && now->followed_by != nullptr) next = now->followed_by;
+  if (next == nullptr || next->capacity == 0) next = newest_with_schedule();
   follow(next, now);
   seen_.clear();
+}
+
+// Whether the shape's schedule will do for another step like this one. With inputs of any length, one for the
+// longest of them serves all; one for each would be made in vain.
+bool Foresight::serves(Shape& shape, const Trace& trace) {
+  const uint64_t sizes = sizes_of(trace);
+  shape.same_sizes = std::exchange(shape.sizes, sizes) == sizes ? shape.same_sizes + 1 : 1;
+  if (!alike(shape.trace, trace)) return false;
+  const Bytes planned = total(shape.trace.block_bytes);
+  const Bytes seen = total(trace.block_bytes);
+  if (seen == planned) shape.smaller = 0;
+  if (seen >= planned) return seen == planned && shape.trace.uses.size() == trace.uses.size();
+  return shape.same_sizes < kSettled && ++shape.smaller < kMostSmaller;
 }
 
 Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
@@ -191,9 +220,11 @@ Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
   for (const auto& shape : shapes_) {
     if (shape->trace.signature() == trace.signature()) known = shape.get();
   }
-  if (known == nullptr) known = shapes_.emplace_back(std::make_unique<Shape>()).get();
+  const bool is_new = known == nullptr;
+  if (is_new) known = shapes_.emplace_back(std::make_unique<Shape>()).get();
   known->last_seen = recorder_.step();
-  const bool same = !known->trace.events.empty() && alike(known->trace, trace);
+  const bool same = !is_new && serves(*known, trace);
+  if (is_new) known->sizes = sizes_of(trace);
   const Bytes difference =
       capacity > known->capacity ? capacity - known->capacity : known->capacity - capacity;
   if (same) {
@@ -203,19 +234,36 @@ Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
       known->trace.storages[i].serial = trace.storages[i].serial;
   } else {
     known->trace = std::move(trace);
+    known->smaller = 0;
   }
-  if (!same || difference > capacity / 32) plan(*known, capacity);
+  if (!is_new) in_vain_ = 0;
+  if (is_new && ++in_vain_ > kMostInVain) {
+    known->capacity = 0;
+  } else if (!same || difference > capacity / 32) {
+    plan(*known, capacity);
+  }
   count_bytes();
   while (shapes_.size() > kMostShapes || (shapes_.size() > 1 && shape_bytes_ > most_bytes_ / 2))
     forget_oldest_but(known);
   return known;
 }
 
+Foresight::Shape* Foresight::newest_with_schedule() const {
+  Shape* newest = nullptr;
+  for (const auto& shape : shapes_) {
+    if (shape->capacity > 0 && (newest == nullptr || shape->last_seen > newest->last_seen))
+      newest = shape.get();
+  }
+  return newest;
+}
+
 void Foresight::forget_oldest_but(const Shape* shape) {
-  const auto oldest = std::min_element(shapes_.begin(), shapes_.end(), [&](auto& a, auto& b) {
-    return (a.get() == shape ? ~uint64_t{0} : a->last_seen) <
-           (b.get() == shape ? ~uint64_t{0} : b->last_seen);
-  });
+  // Those without a schedule first.
+  const auto rank = [&](const Shape& each) {
+    return std::pair(&each == shape ? 2 : each.capacity > 0 ? 1 : 0, each.last_seen);
+  };
+  const auto oldest = std::min_element(shapes_.begin(), shapes_.end(),
+                                       [&](auto& a, auto& b) { return rank(*a) < rank(*b); });
   for (const auto& each : shapes_) {
     if (each->followed_by == oldest->get()) each->followed_by = nullptr;
   }
@@ -234,6 +282,7 @@ void Foresight::count_bytes() {
 }
 
 void Foresight::plan(Shape& shape, Bytes capacity) {
+  ++schedules_made_;
   shape.capacity = capacity;
   shape.after = successors(shape.trace);
   shape.schedule = make_schedule(shape.trace, capacity, room_ahead(shape.trace, capacity));
@@ -274,7 +323,7 @@ void Foresight::follow(Shape* shape, const Shape* before) {
 }
 
 StepRecord Foresight::last_step() const {
-  if (last_ == nullptr) return {};
+  if (last_ == nullptr || last_->capacity == 0) return {};
   StepRecord record;
   record.trace = last_->trace;
   record.schedule = last_->schedule;

@@ -39,7 +39,7 @@ class Foresight {
   void ready(double now);  // it has all of that
 
   // A step has ended; the next one is planned for `capacity`.
-  void end_step(Bytes capacity);
+  void end_step(double now, Bytes capacity);
 
   // The block that should be fetched next, if it is time; null: nothing to do.
   Block* due();
@@ -49,6 +49,9 @@ class Foresight {
   uint64_t departures() const { return departures_; }
   bool following() const { return follower_.trace() != nullptr && !follower_.lost(); }
   uint64_t steps() const { return recorder_.step() - 1; }  // that have ended
+  // Steps with more operations than there is memory to describe are not planned.
+  uint64_t steps_too_long() const { return too_long_; }
+  uint64_t schedules_made() const { return schedules_made_; }
   StepRecord last_step() const;  // its trace and schedule; empty if it was not recorded
 
  private:
@@ -56,8 +59,11 @@ class Foresight {
     Trace trace;
     Schedule schedule;
     std::vector<uint32_t> after;  // successors(trace)
-    Bytes capacity = 0;
-    uint64_t last_seen = 0;  // step
+    Bytes capacity = 0;           // 0: there is no schedule yet
+    uint64_t last_seen = 0;       // step
+    uint64_t sizes = 0;           // of its blocks when it was last seen; a hash
+    uint32_t same_sizes = 0;      // times in a row that they were these
+    uint32_t smaller = 0;         // times that it was seen with less memory than `trace`
     Shape* followed_by = nullptr;
   };
   struct Due {
@@ -69,7 +75,10 @@ class Foresight {
   void bind(uint32_t index, Storage* storage);
   void follow(Shape* shape, const Shape* before);
   bool switch_shape();
+  void finish_step(Bytes capacity);
   Shape* remember(Trace trace, Bytes capacity);
+  static bool serves(Shape& shape, const Trace& trace);
+  Shape* newest_with_schedule() const;
   void forget_oldest_but(const Shape* shape);
   void plan(Shape& shape, Bytes capacity);
   void count_bytes();
@@ -95,6 +104,9 @@ class Foresight {
   std::unordered_map<uint64_t, Storage*> lasting_;  // those that have outlived a step, by serial
   Bytes shape_bytes_ = 0;
   uint64_t departures_ = 0;
+  uint64_t too_long_ = 0;
+  uint64_t schedules_made_ = 0;
+  size_t in_vain_ = 0;  // schedules of late for shapes that have not come again
   double ready_at_ = 0;
 };
 

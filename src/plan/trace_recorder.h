@@ -40,6 +40,7 @@ class TraceRecorder {
 
   // The rest of this step is not recorded.
   void give_up() { gave_up_ = true; }
+  bool full() const { return gave_up_ || trace_.events.size() >= kMostEvents; }
 
   // Ends the step and begins the next. The trace is empty if it was too long.
   Trace end_step();
@@ -53,7 +54,6 @@ class TraceRecorder {
   Bytes own_bytes() const { return trace_.own_bytes(); }
 
  private:
-  bool full() const { return gave_up_ || trace_.events.size() >= kMostEvents; }
   uint32_t name_of(std::string_view name);
   void find_origins();
 

@@ -5,10 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "plan/traffic_bound.h"
 #include "report/print.h"
 
 namespace bottomless {
 namespace {
+
+constexpr int kRounds = 200;  // of bound_traffic
 
 // What a limit leaves for blocks is in the same proportion as it was in the run.
 Forecast forecast(const StepRecord& record, Bytes limit) {
@@ -123,7 +126,8 @@ Explanation explain(const StepRecord& record) {
       continue;  // counted where made
     found.bytes_of[static_cast<size_t>(storage.kind)] += record.trace.block_bytes[block];
   }
-  found.bound = record.schedule.bound;
+  found.bound =
+      bound_traffic(record.trace, record.capacity, record.schedule.moved(), kRounds).bytes;
   found.planned = forecast(record, record.limit);
   found.needs = all_at_once(record.trace);
   for (const Bytes limit : other_limits(record, found.needs)) {

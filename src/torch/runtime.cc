@@ -83,8 +83,8 @@ StepRecord recorded_step(Session& session) {
   if (record.empty()) {
     throw_error(
         {Code::invalid_argument,
-         "report on a step: none has been recorded; record them (Options::recorded) and run "
-         "two steps or more"});
+         "report on a step: none has been recorded; record them (Options::recorded), run two steps "
+         "or more, and give a limit that leaves room to describe them (a warning tells)"});
   }
   return record;
 }
@@ -118,7 +118,8 @@ std::string to_json(const Stats& stats) {
       << ", \"steps\": " << stats.steps << ", \"step_seconds\": " << stats.step_seconds
       << ", \"stall_seconds\": " << stats.stall_seconds << ", \"read_bytes\": " << stats.read_bytes
       << ", \"written_bytes\": " << stats.written_bytes << ", \"faults\": " << stats.faults
-      << ", \"evictions\": " << stats.evictions << ", \"planned_hits\": " << stats.planned_hits
+      << ", \"evictions\": " << stats.evictions << ", \"planned_fetches\": " << stats.planned_fetches
+      << ", \"planned_hits\": " << stats.planned_hits
       << ", \"demand_fetches\": " << stats.demand_fetches
       << ", \"plan_departures\": " << stats.plan_departures
       << ", \"deferred_updates\": " << stats.deferred_updates

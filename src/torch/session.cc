@@ -122,6 +122,7 @@ Stats Session::stats() const {
               .written_bytes = engine.written_bytes,
               .faults = engine.faults,
               .evictions = engine.evictions,
+              .planned_fetches = engine.fetches_ahead,
               .planned_hits = engine.planned_hits,
               .demand_fetches = engine.demand_fetches,
               .plan_departures = engine.plan_departures,

@@ -28,13 +28,13 @@ class Loop {
   size_t count() const { return parameters_.size(); }
 
   // Before each operation the disk gets the time that it needs, however slow it is: what is there by then was planned.
-  void read(size_t i) {
+  void read(size_t i, Bytes makes = kBlock / 2) {
     settle();
     Pins pins(rig_.engine());
     ASSERT_TRUE(rig_.try_pin(pins, parameters_[i], kBlock, Access::read, "read").ok());
     ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
     // What the operation makes, and frees.
-    void* made = rig_.engine().allocate(kBlock / 2, Kind::activation, &pins, "read").value();
+    void* made = rig_.engine().allocate(makes, Kind::activation, &pins, "read").value();
     rig_.engine().free(made, &pins);
   }
   void update(size_t i) {
@@ -44,8 +44,8 @@ class Loop {
     ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
     write_pattern(parameters_[i], kBlock, ++keys_[i]);
   }
-  void train() {
-    for (size_t i = 0; i < parameters_.size(); ++i) read(i);
+  void train(Bytes makes = kBlock / 2) {
+    for (size_t i = 0; i < parameters_.size(); ++i) read(i, makes);
     for (size_t i = 0; i < parameters_.size(); ++i) update(i);
   }
   void evaluate() {
@@ -121,6 +121,37 @@ TEST(Foresight, SeveralShapesAreKnownSideBySide) {
   EXPECT_GT(stats.planned_hits, 8 * loop.unplanned());
 }
 
+// One schedule for the longest serves them all: none is made for each.
+TEST(Foresight, InputsOfAnyLengthAreOneShape) {
+  Random random(33);
+  BOTTOMLESS_TRACE_SEED(random);
+  Loop loop(24);
+  for (int step = 0; step < 40; ++step) {
+    loop.train((1 + random.below(64)) * kBlock / 64);
+    loop.end_step();
+    if (step == 7) loop.unplanned();
+  }
+  EXPECT_GT(loop.rig().stats().planned_hits, 8 * loop.unplanned());
+  EXPECT_LE(loop.rig().stats().schedules_made, 12u);
+}
+
+// As with experts that the data chooses: no step is like any other, and yet much of it is known.
+TEST(Foresight, StepsThatAreAllDifferentGetNoScheduleEach) {
+  Random random(44);
+  BOTTOMLESS_TRACE_SEED(random);
+  Loop loop(24);
+  for (int step = 0; step < 40; ++step) {
+    for (size_t i = 0; i < loop.count(); ++i) {
+      if (!random.one_in(8)) loop.read(i);
+    }
+    for (size_t i = 0; i < loop.count(); ++i) loop.update(i);
+    loop.end_step();
+    if (step == 7) loop.unplanned();
+  }
+  EXPECT_GT(loop.rig().stats().planned_hits, 2 * loop.unplanned());
+  EXPECT_LE(loop.rig().stats().schedules_made, 8u);
+}
+
 TEST(Foresight, WhateverTheProgramDoesInsteadNoByteIsLost) {
   Random random(2222);
   BOTTOMLESS_TRACE_SEED(random);
@@ -162,11 +193,17 @@ TEST(Foresight, WhatIsLookedAtTogetherStaysTogether) {
   }
 }
 
-TEST(Foresight, KeepsItsRecordsSmall) {
-  Loop loop(4);
-  for (int i = 0; i < 30'000; ++i) loop.read(static_cast<size_t>(i) % 4);
-  loop.end_step();
+TEST(Foresight, KeepsItsRecordsSmallAndSaysSo) {
+  int told = 0;
+  Loop loop(4, {.limit = 4_MiB, .log = [&](LogLevel, std::string_view text) {
+                  told += text.find("more operations than") != std::string_view::npos;
+                }});
+  for (int step = 0; step < 2; ++step) {
+    for (int i = 0; i < 15'000; ++i) loop.read(static_cast<size_t>(i) % 4);
+    loop.end_step();
+  }
   EXPECT_LE(loop.rig().stats().overhead_bytes, loop.rig().stats().limit_bytes / 4);
+  EXPECT_EQ(told, 1);
 }
 
 }  // namespace

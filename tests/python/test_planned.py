@@ -55,7 +55,7 @@ def counted(runtime, work):
     after = runtime.stats()
     return {
         name: after[name] - before[name]
-        for name in ("planned_hits", "demand_fetches", "faults", "evictions", "plan_departures")
+        for name in ("planned_fetches", "demand_fetches", "faults", "evictions", "plan_departures")
     }
 
 
@@ -73,9 +73,9 @@ def test_steady_state_is_planned(disk):
         for _ in range(5):
             step()
         counts = counted(runtime, lambda: [step() for _ in range(5)])
-    assert counts["evictions"] > 0 and counts["planned_hits"] > 0, counts
+    assert counts["evictions"] > 0 and counts["planned_fetches"] > 0, counts
     assert counts["faults"] == 0 and counts["plan_departures"] == 0, counts
-    assert counts["demand_fetches"] <= 0.1 * counts["planned_hits"], counts
+    assert counts["demand_fetches"] <= 0.1 * counts["planned_fetches"], counts
 
 
 @pytest.mark.parametrize("every", [0, 3])
@@ -109,7 +109,7 @@ def test_a_loop_without_an_optimizer(disk, every):
     with bottomless.limit("16MiB", disk) as runtime:
         limited, counts = work(runtime)
     assert limited == plain
-    assert counts["evictions"] > 0 and counts["planned_hits"] > counts["demand_fetches"], counts
+    assert counts["evictions"] > 0 and counts["planned_fetches"] > counts["demand_fetches"], counts
 
 
 def test_kinds_of_steps_side_by_side(disk):
@@ -132,7 +132,7 @@ def test_kinds_of_steps_side_by_side(disk):
         for _ in range(6):
             turn()
         counts = counted(runtime, lambda: [turn() for _ in range(4)])
-    assert counts["evictions"] > 0 and counts["planned_hits"] > counts["demand_fetches"], counts
+    assert counts["evictions"] > 0 and counts["planned_fetches"] > counts["demand_fetches"], counts
 
 
 @needs_binary
@@ -191,6 +191,14 @@ def test_plan_refuses(tmp_path, arguments, code, said):
     (tmp_path / "quiet.py").write_text("pass")
     outcome = run(words("plan", *arguments), cwd=tmp_path)
     assert outcome.code == code and said in outcome.err, outcome
+
+
+@needs_binary
+@pytest.mark.parametrize("option", ["--report", "--trace"])
+def test_a_file_that_cannot_be_written_is_told_at_once(script, disk, option):
+    for file in (disk, f"{disk}/nowhere/out"):
+        done = run(words("run", "--memory", MEMORY, "--disk", disk, option, file, str(script), "9"))
+        assert done.code != 0 and option in done.err and not done.out, done
 
 
 @needs_binary

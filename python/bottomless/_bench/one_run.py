@@ -23,7 +23,7 @@ MODELS = {  # layers, width, heads
     "774M": (36, 1280, 20),
     "1.3B": (24, 2048, 16),
 }
-COUNTERS = ("read_bytes", "written_bytes", "stall_seconds", "planned_hits", "demand_fetches", "faults")
+COUNTERS = ("read_bytes", "written_bytes", "stall_seconds", "planned_fetches", "demand_fetches", "faults")
 
 
 def resident_bytes(field: str) -> int:

@@ -155,10 +155,10 @@ def rows_of(variants: list[Variant]) -> list[dict[str, Any]]:
         }
         if "stall_seconds" in variant.runs[0]["steps"][0]:
             steps = [step for run in variant.runs for step in run["steps"]]
-            fetches = sum(step["planned_hits"] + step["demand_fetches"] for step in steps)
+            fetches = sum(step["planned_fetches"] + step["demand_fetches"] for step in steps)
             row |= {
                 "stall_seconds": variant.median("stall_seconds"),
-                "planned": sum(step["planned_hits"] for step in steps) / fetches if fetches else None,
+                "planned": sum(step["planned_fetches"] for step in steps) / fetches if fetches else None,
                 "faults": sum(step["faults"] for step in steps),
             }
     return rows
