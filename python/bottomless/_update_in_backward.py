@@ -29,6 +29,8 @@ class UpdateInBackward:
     def __init__(self) -> None:
         self._known = WeakTensorKeyDictionary()  # parameter: _Parameter
         self._options: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()  # in backward, in step()
+        self._random: weakref.WeakKeyDictionary[Optimizer, torch.Tensor] = weakref.WeakKeyDictionary()  # in step()
+        self._seen: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # that have made a step
         self._here = threading.local()
         self._one_at_a_time = threading.Lock()  # backward has a thread for every device
         before = register_optimizer_step_pre_hook(self._before_step)
@@ -52,6 +54,8 @@ class UpdateInBackward:
         if changed := _difference(self._options.get(optimizer, options), options):
             raise _refusal(optimizer, f"{changed} changed between backward and the update of step(), too late for ours")
         self._options[optimizer] = options
+        if optimizer not in self._seen:
+            self._random[optimizer] = torch.get_rng_state()
         for place, parameter in _parameters(optimizer):
             known = self._known.get(parameter)
             owner = known.optimizer() if known else None
@@ -67,6 +71,10 @@ class UpdateInBackward:
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.stepping:
             return
+        if (before := self._random.pop(optimizer, None)) is not None:
+            self._seen.add(optimizer)
+            if not torch.equal(before, torch.get_rng_state()):
+                raise _refusal(optimizer, "its step() draws random numbers, which parameters would get in another order")
         common = _difference(self._options.pop(optimizer, []), _options(optimizer))
         if common or not all(isinstance(key, torch.Tensor) for key in optimizer.state):
             what = f"its step() changes what parameters have in common ({common or 'state'})"

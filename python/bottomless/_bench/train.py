@@ -90,7 +90,8 @@ def run_once(variant: Variant, options: argparse.Namespace, need: int | None) ->
         memory = f"{max(int(need * variant.share) // GRANULE, 1) * GRANULE}B"
         variant.memory = memory
     request = {
-        **{name: getattr(options, name) for name in ("model", "sequence", "steps", "warm_up", "clip", "checkpointing")},
+        **{name: getattr(options, name) for name in ("model", "sequence", "steps", "warm_up", "clip")},
+        "checkpointing": options.checkpointing == "all" or (options.checkpointing == "deepspeed" and variant.deepspeed),
         "disk": options.disk,
         "memory": memory,
         "update_in_backward": variant.update_in_backward,
@@ -195,7 +196,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=3, help="steps measured in each run (default: 3)")
     parser.add_argument("--warm-up", type=int, default=4, help="steps before those (default: 4)")
     parser.add_argument("--no-clip", dest="clip", action="store_false", help="do not clip gradients by their norm")
-    parser.add_argument("--checkpointing", action="store_true", help="recompute activations in backward")
+    parser.add_argument(
+        "--checkpointing",
+        choices=["all", "deepspeed"],
+        nargs="?",
+        const="all",
+        help="recompute activations in backward: in all runs, or in DeepSpeed's only, which keeps them in memory",
+    )
     parser.add_argument("--no-plain", dest="plain", action="store_false",
                         help="leave out plain PyTorch, for what it cannot do; the first --memory is compared with then")  # fmt: skip
     parser.add_argument("--no-paging", dest="paging", action="store_false",
