@@ -50,7 +50,8 @@ class Runtime:
             memory=_core.automatic_memory() if memory == "auto" else _bytes(memory),
             disk=[os.fspath(directory) for directory in directories],
             disk_limit=None if disk_limit is None else _bytes(disk_limit),
-            deferred_updates=deferred_updates,
+            # In backward there is enough computing to hide an update's bytes; waiting, it would keep its gradient.
+            deferred_updates=deferred_updates and not update_in_backward,
             recorded=recorded,
             checksums=checksums,
         )

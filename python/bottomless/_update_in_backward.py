@@ -29,7 +29,7 @@ class UpdateInBackward:
     def __init__(self) -> None:
         self._known = WeakTensorKeyDictionary()  # parameter: _Parameter
         self._options: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()  # in backward, in step()
-        self._random: weakref.WeakKeyDictionary[Optimizer, torch.Tensor] = weakref.WeakKeyDictionary()  # in step()
+        self._random: weakref.WeakKeyDictionary[Optimizer, list[torch.Tensor]] = weakref.WeakKeyDictionary()
         self._seen: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # that have made a step
         self._here = threading.local()
         self._one_at_a_time = threading.Lock()  # backward has a thread for every device
@@ -55,7 +55,7 @@ class UpdateInBackward:
             raise _refusal(optimizer, f"{changed} changed between backward and the update of step(), too late for ours")
         self._options[optimizer] = options
         if optimizer not in self._seen:
-            self._random[optimizer] = torch.get_rng_state()
+            self._random.setdefault(optimizer, []).append(torch.get_rng_state())  # a step() may call that of its class
         for place, parameter in _parameters(optimizer):
             known = self._known.get(parameter)
             owner = known.optimizer() if known else None
@@ -71,8 +71,10 @@ class UpdateInBackward:
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.stepping:
             return
-        if (before := self._random.pop(optimizer, None)) is not None:
-            self._seen.add(optimizer)
+        if random := self._random.get(optimizer):
+            before = random.pop()
+            if not random:
+                self._seen.add(optimizer)
             if not torch.equal(before, torch.get_rng_state()):
                 raise _refusal(optimizer, "its step() draws random numbers, which parameters would get in another order")
         common = _difference(self._options.pop(optimizer, []), _options(optimizer))

@@ -46,7 +46,9 @@ void Engine::note_moment(double asked, double ready) {
 void Engine::note_step(double now) {
   if (foresight_.steps() == steps_noted_) return;
   steps_noted_ = foresight_.steps();
-  if (foresight_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
+  // With hardly any memory that is no news.
+  const bool matters = options_.recorded || options_.limit >= 256_MiB;
+  if (matters && foresight_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
     options_.log(LogLevel::warning,
                  "a step has more operations than " + format_bytes(planning_bytes_ / 8) +
                      " can describe: its blocks are fetched when they are needed, not ahead of "

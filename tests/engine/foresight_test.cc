@@ -195,7 +195,7 @@ TEST(Foresight, WhatIsLookedAtTogetherStaysTogether) {
 
 TEST(Foresight, KeepsItsRecordsSmallAndSaysSo) {
   int told = 0;
-  Loop loop(4, {.limit = 4_MiB, .log = [&](LogLevel, std::string_view text) {
+  Loop loop(4, {.limit = 4_MiB, .recorded = true, .log = [&](LogLevel, std::string_view text) {
                   told += text.find("more operations than") != std::string_view::npos;
                 }});
   for (int step = 0; step < 2; ++step) {

@@ -48,6 +48,7 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
                              .fixed_overhead = options.fixed_overhead,
                              .eviction = options.eviction,
                              .movement = options.movement,
+                             .recorded = options.recorded,
                              .spare_places = options.spare_places,
                              .patience = options.patience,
                              .log = options.log};

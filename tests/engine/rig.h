@@ -21,6 +21,7 @@ struct RigOptions {
   Bytes fixed_overhead = 0;
   Eviction eviction = Eviction::when_needed;
   Movement movement = Movement::planned;
+  bool recorded = false;
   MemoryStoreOptions store{};
   size_t spare_places = 0;
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
