@@ -118,7 +118,8 @@ std::string to_json(const Stats& stats) {
       << ", \"steps\": " << stats.steps << ", \"step_seconds\": " << stats.step_seconds
       << ", \"stall_seconds\": " << stats.stall_seconds << ", \"read_bytes\": " << stats.read_bytes
       << ", \"written_bytes\": " << stats.written_bytes << ", \"faults\": " << stats.faults
-      << ", \"evictions\": " << stats.evictions << ", \"planned_fetches\": " << stats.planned_fetches
+      << ", \"evictions\": " << stats.evictions
+      << ", \"planned_fetches\": " << stats.planned_fetches
       << ", \"planned_hits\": " << stats.planned_hits
       << ", \"demand_fetches\": " << stats.demand_fetches
       << ", \"plan_departures\": " << stats.plan_departures

@@ -114,7 +114,7 @@ def test_a_loop_without_an_optimizer(disk, every):
 
 def test_kinds_of_steps_side_by_side(disk):
     """Training, evaluation and accumulation take turns; each is known after it was seen."""
-    with bottomless.limit(MEMORY, disk) as runtime:
+    with bottomless.limit("24MiB", disk) as runtime:
         model = make()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
@@ -132,7 +132,7 @@ def test_kinds_of_steps_side_by_side(disk):
         for _ in range(6):
             turn()
         counts = counted(runtime, lambda: [turn() for _ in range(4)])
-    assert counts["evictions"] > 0 and counts["planned_fetches"] > counts["demand_fetches"], counts
+    assert counts["evictions"] > 0 and counts["planned_fetches"] > 3 * counts["demand_fetches"], counts
 
 
 @needs_binary
