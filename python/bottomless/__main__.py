@@ -87,7 +87,8 @@ def main() -> None:
     for name in ("report", "trace"):  # the program may go elsewhere meanwhile
         if getattr(options, name):
             file = os.path.abspath(getattr(options, name))
-            if os.path.isdir(file) or not os.access(os.path.dirname(file), os.W_OK):  # said now, not after hours
+            where = file if os.path.exists(file) else os.path.dirname(file)
+            if os.path.isdir(file) or not os.access(where, os.W_OK):  # said now, not after hours
                 sys.exit(f"bottomless: --{name} {file}: no file can be written there")
             setattr(options, name, file)
     if options.program[:1] == ["--"]:  # Python versions differ in whether argparse drops it

@@ -2,38 +2,65 @@
 
 from __future__ import annotations
 
+import collections
+import functools
+import threading
 import weakref
-from dataclasses import dataclass
 
 import torch
 
 
-@dataclass
 class _Calls:
-    count: int = 0
-    last: int = 0  # the call of any optimizer that was its last one
-    gap: int = 0  # calls of all optimizers between its last two
+    def __init__(self, optimizer: weakref.ref[torch.optim.Optimizer], most: int) -> None:
+        self.optimizer = optimizer  # kept, so that its callback comes
+        self.last = 0  # number of its last call, counted over all optimizers
+        self.recent: collections.deque[int] = collections.deque(maxlen=most + 1)
 
 
 class StepEnds:
-    """Of optimizers that take turns (a generator and its critic, one for each group), the one that is called least
-    often ends the step, the last in order if several are; so that a step is what repeats as a whole."""
+    """Of optimizers that take turns (a generator and its critic, one for each layer), a step ends when all of them have
+    been called since the last one did; so that a step is what repeats as a whole."""
 
-    SELDOM = 16  # one that leaves so many calls to others has no part in it
+    MOST = 8  # calls of one between two calls of another that has a part in the step
 
     def __init__(self) -> None:
-        self._calls: weakref.WeakKeyDictionary[torch.optim.Optimizer, _Calls] = weakref.WeakKeyDictionary()
-        self._all = 0
+        self._lock = threading.RLock()  # an optimizer may be freed anywhere, also in here
+        self._known: dict[int, _Calls] = {}
+        self._regular: collections.OrderedDict[int, _Calls] = collections.OrderedDict()  # the last called last
+        self._calls = 0
+        self._given_up = 0  # who was last called before this, others have gone on without
+        self._ended = self._ended_before = 0  # calls that ended the last two steps
 
     def after(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether a step ends with this call."""
-        self._all += 1
-        mine = self._calls.setdefault(optimizer, _Calls(last=self._all))
-        mine.count += 1
-        mine.gap = self._all - mine.last
-        mine.last = self._all
-        regular = [calls for calls in self._calls.values() if self._is_regular(calls)]
-        return mine in regular and all(mine.count <= other.count for other in regular)
+        with self._lock:
+            self._calls += 1
+            key = id(optimizer)
+            is_new = key not in self._known
+            if is_new:
+                self._known[key] = _Calls(weakref.ref(optimizer, functools.partial(self._forget, key)), self.MOST)
+                self._ended = self._ended_before  # had it been known, the step would not have ended before it
+            calls = self._known[key]
+            comes_seldom = not is_new and calls.last < self._given_up
+            calls.last = self._calls
+            calls.recent.append(self._calls)
+            if len(calls.recent) > self.MOST:
+                self._given_up = max(self._given_up, calls.recent[0])
+            if comes_seldom:
+                self._regular.pop(key, None)
+                return False
+            self._regular[key] = calls
+            self._regular.move_to_end(key)
+            while next(iter(self._regular.values())).last < self._given_up:
+                self._regular.popitem(last=False)
+            if next(iter(self._regular.values())).last <= self._ended:
+                return False
+            if not is_new:
+                self._ended_before = self._ended
+            self._ended = self._calls
+            return True
 
-    def _is_regular(self, calls: _Calls) -> bool:
-        return calls.gap <= self.SELDOM and self._all - calls.last <= self.SELDOM
+    def _forget(self, key: int, _: object) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+            self._regular.pop(key, None)

@@ -4,7 +4,8 @@ So gradients need not be kept. The optimizer is the script's own, called for one
 ``optimizer.step()`` then finds nothing left to do. The bits are the same if nothing happens to gradients, parameters
 and options between backward and ``step()``. So the first step of an optimizer runs as always, the next gradient of each
 parameter is only watched, and a script that needs its gradients longer is refused, with the reason. Nobody can see that
-a script only reads gradients, or begins to clip them later: it finds none.
+a script only reads gradients, or begins to clip them later: it finds none. Nor that an optimizer draws random numbers from a
+generator of its own, or after its second step.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ class UpdateInBackward:
     def __init__(self) -> None:
         self._known = WeakTensorKeyDictionary()  # parameter: _Parameter
         self._options: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()  # in backward, in step()
-        self._random: weakref.WeakKeyDictionary[Optimizer, list[torch.Tensor]] = weakref.WeakKeyDictionary()
-        self._seen: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # that have made a step
+        self._draws: weakref.WeakKeyDictionary[Optimizer, _Draws] = weakref.WeakKeyDictionary()
         self._here = threading.local()
         self._one_at_a_time = threading.Lock()  # backward has a thread for every device
         before = register_optimizer_step_pre_hook(self._before_step)
@@ -54,8 +54,7 @@ class UpdateInBackward:
         if changed := _difference(self._options.get(optimizer, options), options):
             raise _refusal(optimizer, f"{changed} changed between backward and the update of step(), too late for ours")
         self._options[optimizer] = options
-        if optimizer not in self._seen:
-            self._random.setdefault(optimizer, []).append(torch.get_rng_state())  # a step() may call that of its class
+        self._draws.setdefault(optimizer, _Draws()).before_step()
         for place, parameter in _parameters(optimizer):
             known = self._known.get(parameter)
             owner = known.optimizer() if known else None
@@ -71,12 +70,8 @@ class UpdateInBackward:
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.stepping:
             return
-        if random := self._random.get(optimizer):
-            before = random.pop()
-            if not random:
-                self._seen.add(optimizer)
-            if not torch.equal(before, torch.get_rng_state()):
-                raise _refusal(optimizer, "its step() draws random numbers, which parameters would get in another order")
+        if optimizer in self._draws and self._draws[optimizer].after_step():
+            raise _refusal(optimizer, "its step() draws random numbers, which parameters would get in another order")
         common = _difference(self._options.pop(optimizer, []), _options(optimizer))
         if common or not all(isinstance(key, torch.Tensor) for key in optimizer.state):
             what = f"its step() changes what parameters have in common ({common or 'state'})"
@@ -125,6 +120,28 @@ class UpdateInBackward:
                 group["params"], optimizer.param_groups = parameters, groups
                 self._here.stepping = False
         parameter.grad = None
+
+
+class _Draws:
+    """Whether a step() draws random numbers: the first two are watched, since another thread may draw during one."""
+
+    def __init__(self) -> None:
+        self._before: list[torch.Tensor] = []  # a step() may call that of its class
+        self._left, self._drew = 2, 0
+
+    def before_step(self) -> None:
+        if self._left > 0:
+            self._before.append(torch.get_rng_state())
+
+    def after_step(self) -> bool:
+        """Whether it does."""
+        if not self._before:
+            return False
+        before = self._before.pop()
+        if not self._before:  # the outermost
+            self._left -= 1
+            self._drew += not torch.equal(before, torch.get_rng_state())
+        return self._drew == 2
 
 
 class _Parameter:

@@ -49,10 +49,13 @@ void Engine::note_step(double now) {
   // With hardly any memory that is no news.
   const bool matters = options_.recorded || options_.limit >= 256_MiB;
   if (matters && foresight_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
-    options_.log(LogLevel::warning,
-                 "a step has more operations than " + format_bytes(planning_bytes_ / 8) +
-                     " can describe: its blocks are fetched when they are needed, not ahead of "
-                     "it. A larger limit leaves more for the description");
+    options_.log(
+        LogLevel::warning,
+        "a step has more operations than " + format_bytes(planning_bytes_ / 8) +
+            " can describe: its blocks are fetched when they are needed, not ahead of "
+            "it" +
+            (planning_bytes_ < kMostPlanning ? ". A larger limit leaves more for the description"
+                                             : ""));
   }
   if (!options_.recorded) return;
   const double busy = disk_busy_ + (transfers_ > 0 ? now - disk_busy_since_ : 0);

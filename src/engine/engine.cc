@@ -14,7 +14,8 @@ namespace {
 // Set aside for traces and schedules, so that they never take more than was granted.
 Bytes planning_bytes_for(const EngineOptions& options) {
   if (options.movement != Movement::planned) return 0;
-  return std::clamp<Bytes>(options.limit / 64, std::min<Bytes>(options.limit / 32, 64_KiB), 32_MiB);
+  return std::clamp<Bytes>(options.limit / 64, std::min<Bytes>(options.limit / 32, 64_KiB),
+                           kMostPlanning);
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ enum class Eviction {
   eagerly,  // for tests: a block leaves as soon as nobody pins it, and its memory is poisoned
 };
 
+inline constexpr Bytes kMostPlanning = Bytes{32} << 20;  // of a limit, for traces and schedules
+
 struct EngineOptions {
   Bytes limit = 0;           // of everything the engine holds: frames, charges and its own records
   Bytes fixed_overhead = 0;  // what the owner's own threads, rings and tables take of the limit

@@ -9,6 +9,8 @@ namespace {
 constexpr size_t kMostShapes = 6;
 // After so many schedules for shapes that did not come again, only one that does gets a schedule.
 constexpr size_t kMostInVain = 4;
+constexpr size_t kTriedAgain =
+    16;  // or one in so many, since the old ones may be of no use any more
 // A schedule for inputs longer than all of so many since is given up.
 constexpr uint32_t kMostSmaller = 16;
 constexpr uint32_t kSettled = 3;  // or after so many of one length in a row
@@ -23,7 +25,8 @@ Bytes total(const std::vector<Bytes>& sizes) {
 bool alike(const Trace& a, const Trace& b) {
   return std::equal(a.storages.begin(), a.storages.end(), b.storages.begin(), b.storages.end(),
                     [](const TraceStorage& x, const TraceStorage& y) {
-                      return x.since == y.since && x.carried_from == y.carried_from;
+                      return x.since == y.since &&
+                             (x.since != Since::last_step || x.birth == y.birth);
                     });
 }
 
@@ -237,7 +240,8 @@ Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
     known->smaller = 0;
   }
   if (!is_new) in_vain_ = 0;
-  if (is_new && ++in_vain_ > kMostInVain) {
+  if (is_new && ++in_vain_ > kMostInVain && in_vain_ % kTriedAgain != 0 &&
+      newest_with_schedule() != nullptr) {
     known->capacity = 0;
   } else if (!same || difference > capacity / 32) {
     plan(*known, capacity);
@@ -245,6 +249,7 @@ Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
   count_bytes();
   while (shapes_.size() > kMostShapes || (shapes_.size() > 1 && shape_bytes_ > most_bytes_ / 2))
     forget_oldest_but(known);
+  if (newest_with_schedule() == nullptr) plan(*known, capacity);
   return known;
 }
 
@@ -258,9 +263,9 @@ Foresight::Shape* Foresight::newest_with_schedule() const {
 }
 
 void Foresight::forget_oldest_but(const Shape* shape) {
-  // Those without a schedule first.
+  const Shape* newest = newest_with_schedule();
   const auto rank = [&](const Shape& each) {
-    return std::pair(&each == shape ? 2 : each.capacity > 0 ? 1 : 0, each.last_seen);
+    return std::pair(&each == shape || &each == newest, each.last_seen);
   };
   const auto oldest = std::min_element(shapes_.begin(), shapes_.end(),
                                        [&](auto& a, auto& b) { return rank(*a) < rank(*b); });
@@ -324,6 +329,7 @@ void Foresight::follow(Shape* shape, const Shape* before) {
 
 StepRecord Foresight::last_step() const {
   if (last_ == nullptr || last_->capacity == 0) return {};
+  if (sizes_of(last_->trace) != last_->sizes) return {};  // that of a step with longer inputs
   StepRecord record;
   record.trace = last_->trace;
   record.schedule = last_->schedule;

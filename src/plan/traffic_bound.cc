@@ -74,8 +74,8 @@ class Prices {
     for (size_t event = 0; event < events_; ++event) {
       for (const TraceUse& use : trace.uses_of(event))
         room_[event] -= static_cast<double>(trace.block_bytes[use.block]);
-      room_[event] =
-          std::max(room_[event], 0.0);  // what does not fit at all is no reason to move more
+      // What does not fit at all is no reason to move more.
+      room_[event] = std::max(room_[event], 0.0);
     }
     best_.keep.assign(trace.uses.size(), true);
   }

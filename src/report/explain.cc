@@ -142,10 +142,12 @@ std::string text_of(const Explanation& found) {
   std::string text = found.verdict + "\n\n";
   text += print("a step         %8.2f s measured, %.2f s predicted, %.2f s of it computing\n",
                 found.measured, found.planned.seconds, found.computing);
-  text += print("read, written  %s, %s measured; %s, %s planned; no schedule moves less than %s\n",
-                format_bytes(found.read).c_str(), format_bytes(found.written).c_str(),
-                format_bytes(found.planned.read).c_str(),
-                format_bytes(found.planned.written).c_str(), format_bytes(found.bound).c_str());
+  text += print(
+      "read, written  %s, %s measured; %s, %s planned; in that memory no schedule moves less than "
+      "%s\n",
+      format_bytes(found.read).c_str(), format_bytes(found.written).c_str(),
+      format_bytes(found.planned.read).c_str(), format_bytes(found.planned.written).c_str(),
+      format_bytes(found.bound).c_str());
   text += print("in use at once %s\n", format_bytes(found.needs).c_str());
   for (size_t kind = 0; kind < kKinds; ++kind) {
     if (found.bytes_of[kind] > 0)

@@ -235,7 +235,8 @@ std::string comparison(const Explanation& found) {
              print("%.2f", std::max(0.0, found.planned.seconds - found.computing))) +
          row("read", format_bytes(found.read), format_bytes(found.planned.read)) +
          row("written", format_bytes(found.written), format_bytes(found.planned.written)) +
-         row("no schedule moves less than", "", format_bytes(found.bound)) + "</table>";
+         row("no schedule moves less, in what it plans with", "", format_bytes(found.bound)) +
+         "</table>";
 }
 
 std::string forecasts(const Explanation& found) {

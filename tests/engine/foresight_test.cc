@@ -152,6 +152,45 @@ TEST(Foresight, StepsThatAreAllDifferentGetNoScheduleEach) {
   EXPECT_LE(loop.rig().stats().schedules_made, 8u);
 }
 
+TEST(Foresight, ACycleAfterManyDifferentStepsIsPlanned) {
+  Loop loop(24);
+  const auto kind = [&](size_t which) {
+    for (size_t i = which; i < loop.count(); i += 2) loop.read(i);
+    loop.read(which);
+    for (size_t i = 0; i < loop.count(); ++i) loop.update(i);
+    loop.end_step();
+  };
+  for (size_t step = 3; step < 13; ++step) kind(step);
+  for (size_t step = 0; step < 9; ++step) kind(step % 3);
+  loop.unplanned();
+  const uint64_t before = loop.rig().stats().planned_hits;
+  for (size_t step = 0; step < 9; ++step) kind(step % 3);
+  EXPECT_GT(loop.rig().stats().planned_hits - before, 4 * loop.unplanned());
+}
+
+// What one step makes and the next one frees has another size each time, too.
+TEST(Foresight, WhatLivesOnIntoTheNextStepMayHaveAnyLength) {
+  Random random(55);
+  BOTTOMLESS_TRACE_SEED(random);
+  Loop loop(24);
+  Engine& engine = loop.rig().engine();
+  void* result = nullptr;
+  for (int step = 0; step < 40; ++step) {
+    loop.train();
+    {
+      Pins pins(engine);
+      void* made =
+          engine.allocate((1 + random.below(4)) * kBlock, Kind::activation, &pins, "make").value();
+      if (result != nullptr) engine.free(result, &pins);
+      result = made;
+    }
+    loop.end_step();
+  }
+  EXPECT_LE(loop.rig().stats().schedules_made, 12u);
+  Pins pins(engine);
+  engine.free(result, &pins);
+}
+
 TEST(Foresight, WhateverTheProgramDoesInsteadNoByteIsLost) {
   Random random(2222);
   BOTTOMLESS_TRACE_SEED(random);

@@ -143,5 +143,14 @@ TEST(TrafficBound, IsTheWholeOfItWhenNothingStays) {
   EXPECT_GE(bound_traffic(trace, 500, 100u * 900u, 500).bytes, 100u * 900u * 95 / 100);
 }
 
+// An operation that needs more than there is cannot be helped by moving more than everything at every use.
+TEST(TrafficBound, IsNeverMoreThanEverythingAtEveryUse) {
+  const Trace trace = training_step({.layers = 10, .parameter = 100, .activation = 10});
+  Bytes everything = 0;
+  for (const TraceUse& use : trace.uses) everything += 2 * trace.block_bytes[use.block];
+  EXPECT_LE(bound_traffic(trace, trace.most_at_once() / 4, 100 * everything, 500).bytes,
+            everything);
+}
+
 }  // namespace
 }  // namespace bottomless

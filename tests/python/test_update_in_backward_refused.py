@@ -158,7 +158,7 @@ REFUSALS = {
     "own_step_hook": (SGD, own_step_hook, 1, "hooks of its own"),
     "counts_in_groups": (functools.partial(CountsInGroups, lr=0.1), clipping(lambda p: None), 1, "count"),
     "counts_itself": (functools.partial(CountsItself, lr=0.1), clipping(lambda p: None), 1, "count"),
-    "draws_noise": (functools.partial(DrawsNoise, lr=0.1), clipping(lambda p: None), 1, "random numbers"),
+    "draws_noise": (functools.partial(DrawsNoise, lr=0.1), clipping(lambda p: None), 2, "random numbers"),
     "counts_in_state": (functools.partial(CountsInState, lr=0.1), clipping(lambda p: None), 1, "common.*state"),
 }
 
