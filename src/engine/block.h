@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -66,6 +67,12 @@ struct Block : EvictionCandidate {
   void become(State next);
 };
 
+// A number that the program has worked out from all of a storage's content; `what` tells several kinds apart.
+struct Derived {
+  uint64_t what = 0;
+  double value = 0;
+};
+
 struct Storage {
   std::byte* at = nullptr;
   Bytes bytes = 0;
@@ -74,10 +81,12 @@ struct Storage {
   bool dropped = false;       // freed while something was owed to it: goes when that is done
   uint64_t allocated_in = 0;  // Pins::id_ of the operation that made it; 0: none
   TracedStorage traced;
-  uint32_t planned = 0;          // its index in the trace that is followed
-  uint64_t planned_in = 0;       // the binding that this is of
-  std::vector<Postponed*> owed;  // what was put off, the oldest first
-  bool lasting = false;          // it has outlived a step
+  uint32_t planned = 0;            // its index in the trace that is followed
+  uint64_t planned_in = 0;         // the binding that this is of
+  std::vector<Postponed*> owed;    // what was put off, the oldest first
+  bool lasting = false;            // it has outlived a step
+  uint64_t watch = 0;              // not 0: no block is writable, so that a write is noticed
+  std::optional<Derived> derived;  // while watched: kept for the program
   std::vector<Block> blocks;
 };
 

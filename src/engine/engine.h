@@ -174,6 +174,12 @@ class Engine {
   // and each costs the kernel mappings, of which a process may have only so many.
   bool too_small_to_manage(Bytes bytes) const;
 
+  // A number worked out from all of a storage's content, kept until anybody writes to it, by whatever way: watch()
+  // before the content is read, keep() after, with what watch() gave. That is nothing while somebody may be writing.
+  std::optional<uint64_t> watch(const void* address);
+  void keep(const void* address, uint64_t watch, Derived derived);
+  std::optional<double> kept(const void* address, uint64_t what) const;
+
   void set_kind(const void* address, Kind kind);
   EngineStats stats() const;
   uint64_t live_storages() const;
@@ -309,8 +315,9 @@ class Engine {
   unsigned stepped_back_ BOTTOMLESS_GUARDED_BY(mutex_) =
       0;  // of these, waiting for others after giving back what they could
   bool short_of_room_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // has ever been
-  unsigned lifted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // blocks that are written out of sight
-  unsigned writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // of the transfers, those to the store
+  unsigned lifted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;   // blocks that are written out of sight
+  uint64_t watches_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // that were ever asked for
+  unsigned writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;   // of the transfers, those to the store
   uint64_t broken_writes_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // transfers to the store that failed
   Error last_broken_write_ BOTTOMLESS_GUARDED_BY(mutex_){};
   std::optional<Error> refusal_

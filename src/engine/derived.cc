@@ -1,0 +1,38 @@
+// Numbers that are worked out from a storage's content while it is in memory, and asked for when it may not be.
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace bottomless {
+
+std::optional<uint64_t> Engine::watch(const void* address) {
+  MutexLock lock(mutex_);
+  Storage* storage = find(address);
+  if (storage == nullptr || storage->dead || !storage->owed.empty()) return std::nullopt;
+  const auto is_pinned = [](const Block& block) { return block.pins > 0; };
+  if (std::ranges::any_of(storage->blocks, is_pinned)) return std::nullopt;
+  for (Block& block : storage->blocks) {
+    if (block.state != State::resident || block.access != Access::write) continue;
+    heap_->protect(block.at, block.bytes, Access::read);
+    block.access = Access::read;
+  }
+  storage->watch = ++watches_;
+  storage->derived.reset();
+  return storage->watch;
+}
+
+void Engine::keep(const void* address, uint64_t watch, Derived derived) {
+  MutexLock lock(mutex_);
+  Storage* storage = find(address);
+  if (storage != nullptr && storage->watch == watch) storage->derived = derived;
+}
+
+std::optional<double> Engine::kept(const void* address, uint64_t what) const {
+  MutexLock lock(mutex_);
+  const Storage* storage = find(address);
+  if (storage == nullptr || storage->watch == 0 || !storage->owed.empty()) return std::nullopt;
+  if (!storage->derived || storage->derived->what != what) return std::nullopt;
+  return storage->derived->value;
+}
+
+}  // namespace bottomless
