@@ -36,7 +36,9 @@ int doctor(const DoctorOptions& options) {
   add(probe_memory());
   add(probe_transfers());
   for (const std::string& directory : options.disk) add(probe_directory(directory));
-  add({probe_torch()});
+  const Finding torch = probe_torch();
+  add({torch});
+  if (torch.verdict != Verdict::missing) add(probe_precision());
   bool complete = true;
   auto report = nlohmann::json::array();
   for (const Finding& finding : findings) {

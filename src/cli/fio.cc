@@ -1,19 +1,11 @@
 #include "cli/fio.h"
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "base/errno_error.h"
+#include "cli/child.h"
 #include "cli/python.h"
-#include "io/unique_fd.h"
 
 namespace bottomless::cli {
 namespace {
@@ -61,71 +53,6 @@ constexpr const char* kHugePages =
     "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1099511627776:"
     "glibc.malloc.perturb=1";
 
-std::vector<std::string> environment() {
-  std::vector<std::string> variables{kHugePages};
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (!std::string_view(*variable).starts_with("GLIBC_TUNABLES=")) variables.push_back(*variable);
-  }
-  return variables;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  for (std::string& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
-}
-
-// In the child: only calls that are safe after a fork beside other threads.
-[[noreturn]] void become(char* const* command, char* const* variables, int keep_open, int output,
-                         pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // fio then ends its own children as well
-  if (getppid() != parent) _exit(1);
-  dup2(output, STDOUT_FILENO);
-  dup2(output, STDERR_FILENO);
-  fcntl(keep_open, F_SETFD, 0);
-  execve(command[0], command, variables);
-  _exit(127);
-}
-
-std::string read_all(int fd) {
-  std::string text;
-  char part[4096];
-  for (;;) {
-    const ssize_t got = read(fd, part, sizeof part);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return text;
-    text.append(part, static_cast<size_t>(got));
-  }
-}
-
-// What the command printed, on both its streams, if it ended well.
-Result<std::string> output_with_file(std::vector<std::string> command, int keep_open) {
-  const std::vector<char*> arguments = pointers(command);
-  std::vector<std::string> variables = environment();
-  const std::vector<char*> variable_pointers = pointers(variables);
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "make a pipe for fio");
-  const UniqueFd from_fio(ends[0]);
-  UniqueFd to_us(ends[1]);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) return errno_error(errno, "start fio");
-  if (child == 0) {
-    become(arguments.data(), variable_pointers.data(), keep_open, to_us.get(), parent);
-  }
-  to_us = UniqueFd();
-  std::string text = read_all(from_fio.get());
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return text;
-  const size_t last = text.find_last_not_of('\n');
-  text.resize(last == std::string::npos ? 0 : last + 1);
-  return Error{Code::io, "run fio: it failed with '" + text.substr(text.rfind('\n') + 1) +
-                             "'; leave it out with --no-fio"};
-}
-
 }  // namespace
 
 std::optional<Fio> find_fio() {
@@ -137,8 +64,11 @@ std::optional<Fio> find_fio() {
 }
 
 Result<Rate> measure_with_fio(const Fio& fio, const WorkingFile& file, const Load& load) {
-  const Result<std::string> output = output_with_file(arguments(fio, file, load), file.fd());
-  if (!output.ok()) return output.error();
+  const Result<std::string> output = output_of(Child{
+      .command = arguments(fio, file, load), .variables = {kHugePages}, .keep_open = file.fd()});
+  if (!output.ok()) {
+    return Error{output.error().code, output.error().message + "; leave it out with --no-fio"};
+  }
   return rate_from_fio(output.value());
 }
 

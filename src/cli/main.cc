@@ -35,7 +35,11 @@ int main(int count, char** raw) {
       "disk", "Measure what disks give to a run, and compare with fio where it is installed"));
   CLI::App* train = bench->add_subcommand(
       "train", "Compare training under limits with plain PyTorch, and with DeepSpeed where it is");
-  const std::function<int()> do_bench_train = add_bench_train(*train);
+  const std::function<int()> do_bench_train = add_bench_in_python(*train);
+  CLI::App* optimizer = bench->add_subcommand(
+      "optimizer",
+      "Compare an optimizer's step with what the memory gives, and with other optimizers");
+  const std::function<int()> do_bench_optimizer = add_bench_in_python(*optimizer);
 
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
@@ -50,5 +54,6 @@ int main(int count, char** raw) {
   if (run->parsed()) return do_run();
   if (plan->parsed()) return do_plan();
   if (doctor->parsed()) return do_doctor();
+  if (optimizer->parsed()) return do_bench_optimizer();
   return train->parsed() ? do_bench_train() : do_bench_disk();
 }

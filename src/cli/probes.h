@@ -2,6 +2,8 @@
 // it better. `root` is where /proc, /sys and /dev are looked for.
 // Thread-safety: free functions without state.
 #pragma once
+#include <bottomless/result.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -34,5 +36,10 @@ Findings probe_directory(const std::filesystem::path& directory,
 Finding judge_speed(const std::string& topic, const Rate& writing, const Rate& reading);
 
 Finding probe_torch();
+
+// In what precision a model computes fastest, as the Python that programs are started with measures
+// it; takes as long as loading torch. `said` is what `python -m bottomless.precision` printed.
+Findings probe_precision();
+Finding judge_precision(const Result<std::string>& said, const std::filesystem::path& python);
 
 }  // namespace bottomless::cli

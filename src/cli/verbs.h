@@ -16,6 +16,6 @@ std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& prog
 std::function<int()> add_plan(CLI::App& app, const std::vector<std::string>& program);
 std::function<int()> add_doctor(CLI::App& app);
 std::function<int()> add_bench_disk(CLI::App& app);
-std::function<int()> add_bench_train(CLI::App& app);
+std::function<int()> add_bench_in_python(CLI::App& app);
 
 }  // namespace bottomless::cli

@@ -215,6 +215,45 @@ TEST(Doctor, OfAMissingDirectoryIsIncomplete) {
   EXPECT_NE(outcome.out.find("NO  disk /none"), std::string::npos) << outcome.out;
 }
 
+// A Python that is asked for its torch first, and then to measure.
+std::string path_with_python(const TemporaryDirectory& programs, const std::string& torch,
+                             const std::string& precision) {
+  const auto python = programs.path() / "python3";
+  std::ofstream(python) << "#!/bin/sh\ncase $1 in\n-c) " << torch << ";;\n-m) " << precision
+                        << ";;\nesac\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  return "PATH=" + programs.path().string() + ":/usr/bin:/bin";
+}
+
+std::string said_of_precision(const std::string& environment) {
+  const TemporaryDirectory directory;
+  const Outcome outcome = run("doctor --json --disk " + directory.path().string(), environment);
+  const auto report = nlohmann::json::parse(outcome.out);
+  for (const auto& finding : report["findings"]) {
+    if (finding["topic"] == "compute precision")
+      return finding["verdict"].get<std::string>() + ": " + finding["value"].get<std::string>();
+  }
+  return "no finding";
+}
+
+TEST(Doctor, SaysWhatPythonMeasuredOfPrecision) {
+  const TemporaryDirectory programs;
+  const std::string measured =
+      R"([ "$2" = bottomless.precision ] && echo '{"chosen": "bfloat16", "set_by": "measurement", )"
+      R"("speed": {"bfloat16": 2.1, "float16": 0.4}}')";
+  EXPECT_EQ(said_of_precision(path_with_python(programs, "echo 2.13.0", measured)),
+            "good: bfloat16 2.1 x float32, float16 0.4 x: bfloat16 is chosen");
+  EXPECT_EQ(said_of_precision(path_with_python(
+                programs, "echo 2.13.0", "echo \"$0: No module named bottomless\" >&2; exit 1")),
+            "could be better: not measured: the package bottomless is not in " +
+                (programs.path() / "python3").string());
+}
+
+TEST(Doctor, WithoutTorchSaysSoOnce) {
+  const TemporaryDirectory programs;
+  EXPECT_EQ(said_of_precision(path_with_python(programs, "exit 1", "exit 1")), "no finding");
+}
+
 TEST(Command, WithoutAVerbIsAnErrorOfUsage) {
   EXPECT_EQ(run("").code, 2);
   EXPECT_EQ(run("bench").code, 2);

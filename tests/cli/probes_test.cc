@@ -263,5 +263,37 @@ TEST_F(Probes, SlowDiskSaysWhatItMeans) {
   }
 }
 
+std::string precision(const Result<std::string>& said) {
+  return say({judge_precision(said, "/bin/python3")}, "compute precision");
+}
+
+TEST_F(Probes, PrecisionIsSaidWithWhatWasMeasured) {
+  EXPECT_EQ(
+      precision(std::string("a warning\n{\"chosen\": \"bfloat16\", \"set_by\": \"measurement\", "
+                            "\"speed\": {\"bfloat16\": 2.13, \"float16\": 0.4}}\nanother\n")),
+      "good: bfloat16 2.1 x float32, float16 0.4 x: bfloat16 is chosen");
+  EXPECT_EQ(precision(std::string(
+                R"({"chosen": "float32", "set_by": "measurement", "speed": {"float16": 0.021}})")),
+            "good: float16 0.021 x float32: float32 is chosen, as nothing is clearly faster");
+  EXPECT_EQ(
+      precision(std::string(
+          R"({"chosen": "float16", "set_by": "BOTTOMLESS_COMPUTE_DTYPE", "speed": {}})")),
+      "good: neither bfloat16 nor float16 here: float16 is chosen by BOTTOMLESS_COMPUTE_DTYPE");
+}
+
+TEST_F(Probes, PrecisionThatCannotBeMeasuredSaysWhy) {
+  EXPECT_EQ(precision(Error{Code::io, "run python3: it failed with 'No module named bottomless'"}),
+            "could be better: not measured: the package bottomless is not in /bin/python3 -> "
+            "install it there: it is the Python that programs are started with");
+  EXPECT_EQ(precision(Error{Code::io, "run python3: it took too long"}),
+            "could be better: not measured: run python3: it took too long -> see /bin/python3 -m "
+            "bottomless.precision");
+  for (const char* text : {"", "\n", "\n\n", "{", "[]", "{}", "1", R"({"chosen": 1})",
+                           R"({"chosen": "x", "set_by": "y", "speed": {"z": "w"}})"}) {
+    EXPECT_TRUE(precision(std::string(text)).starts_with("could be better: not measured: "))
+        << text;
+  }
+}
+
 }  // namespace
 }  // namespace bottomless::cli

@@ -1,5 +1,5 @@
-// `bottomless bench train`: the models and the runs to compare with are Python's, and so is what
-// starts them in turns.
+// `bottomless bench train` and `bottomless bench optimizer`: what is compared with is Python's, and so is what runs all of
+// them in turns.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -10,16 +10,17 @@
 
 namespace bottomless::cli {
 
-std::function<int()> add_bench_train(CLI::App& app) {
+std::function<int()> add_bench_in_python(CLI::App& app) {
   app.prefix_command();  // every option is passed on
   app.set_help_flag();
   return [&app] {
     const auto python = find_python();
     if (!python) {
-      std::fprintf(stderr, "bottomless: bench train: no python3 found on PATH\n");
+      std::fprintf(stderr, "bottomless: bench %s: no python3 found on PATH\n",
+                   app.get_name().c_str());
       return kUsage;
     }
-    std::vector<std::string> command{python->string(), "-m", "bottomless._bench.train"};
+    std::vector<std::string> command{python->string(), "-m", "bottomless._bench." + app.get_name()};
     const std::vector<std::string> rest = app.remaining();
     command.insert(command.end(), rest.begin(), rest.end());
     replace_process(*python, command);
