@@ -21,6 +21,7 @@ bottomless::Bytes bytes_of(const std::string& text) {
 PYBIND11_MODULE(_core, module) {
   module.def("parse_bytes", &bytes_of, py::arg("text"));
   module.def("automatic_memory", &bottomless::automatic_memory);
+  module.def("is_limited", &bottomless::is_limited);
   module.def("format_bytes", &bottomless::format_bytes, py::arg("bytes"));
 
   py::class_<bottomless::Runtime>(module, "Runtime")

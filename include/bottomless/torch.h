@@ -63,6 +63,9 @@ struct Stats {
 // process.
 Bytes automatic_memory();
 
+// Whether a limit is in force in this process.
+bool is_limited();
+
 // Writes the stats as one JSON object on one line.
 std::string to_json(const Stats& stats);
 

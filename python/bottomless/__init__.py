@@ -11,6 +11,7 @@ A script need not even import it: ``bottomless run --memory 4GiB --disk /nvme/sc
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from typing import Any, Iterable, Sequence, Union
@@ -22,7 +23,7 @@ from . import _core
 from ._step_ends import StepEnds
 from ._update_in_backward import UpdateInBackward
 
-__all__ = ["Runtime", "limit", "step"]
+__all__ = ["Runtime", "limit", "optim", "precision", "step"]
 __version__ = "0.1.0"
 
 _Directory = Union[str, "os.PathLike[str]"]
@@ -42,9 +43,11 @@ class Runtime:
         disk_limit: int | str | None,
         checksums: bool,
         deferred_updates: bool,
-        update_in_backward: bool,
+        update_in_backward: int,
         recorded: bool,
     ) -> None:
+        if not isinstance(update_in_backward, int) or update_in_backward < 0:
+            raise ValueError(f"bottomless: update_in_backward {update_in_backward}: must be a number of backward passes")
         directories = [disk] if isinstance(disk, (str, os.PathLike)) else list(disk)
         self._core: _core.Runtime | None = _core.Runtime(
             memory=_core.automatic_memory() if memory == "auto" else _bytes(memory),
@@ -55,7 +58,7 @@ class Runtime:
             recorded=recorded,
             checksums=checksums,
         )
-        self._update_in_backward = UpdateInBackward() if update_in_backward else None
+        self._update_in_backward = UpdateInBackward(int(update_in_backward)) if update_in_backward else None
         self._last_stats: dict[str, Any] = {}
         self._steps_marked_by_hand = False
         self._step_ends = StepEnds()
@@ -139,7 +142,7 @@ def limit(
     disk_limit: int | str | None = None,
     checksums: bool = False,
     deferred_updates: bool = True,
-    update_in_backward: bool = False,
+    update_in_backward: int = False,
     recorded: bool = False,
 ) -> Runtime:
     """Put the process under a memory limit, from now on and for all threads.
@@ -149,7 +152,8 @@ def limit(
     ``disk_limit`` the most that may be used there; with ``checksums`` a disk that gives back something else than was
     written is an error. An optimizer's update of a parameter may wait until the parameter is next touched, with the same
     bits; ``deferred_updates=False`` has it done at once. With ``update_in_backward`` each parameter is stepped as soon as
-    its gradient is final, so that no gradient has to be kept; refused where the script clips or accumulates gradients.
+    its gradient is final, so that no gradient has to be kept; a number says how many backward passes accumulate one.
+    Refused where the script clips gradients, or accumulates them over more passes.
     ``recorded`` keeps what :meth:`Runtime.report` and :meth:`Runtime.trace` tell. One limit is in force at a time.
     """
     global _current
@@ -162,6 +166,12 @@ def step() -> None:
     if _current is None:
         raise RuntimeError("bottomless: no limit is in force; set one with bottomless.limit(...)")
     _current.step()
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("optim", "precision"):  # only now: `python -m bottomless.precision` would find itself imported already
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _bytes(size: int | str) -> int:

@@ -70,6 +70,12 @@ def _write(runtime: Any, options: argparse.Namespace) -> None:
             print(str(error).split("\nException raised from")[0], file=sys.stderr)
 
 
+def _passes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000):
+        raise argparse.ArgumentTypeError(f"{text}: must be a number of backward passes, from 1 to 1000000")
+    return int(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bottomless", description=__doc__)
     parser.add_argument("--memory", required=True)
@@ -77,7 +83,7 @@ def main() -> None:
     parser.add_argument("--disk-limit")
     parser.add_argument("--checksums", action="store_true")
     parser.add_argument("--no-deferred-updates", action="store_true")
-    parser.add_argument("--update-in-backward", action="store_true")
+    parser.add_argument("--update-in-backward", type=_passes, default=0)
     parser.add_argument("--report")
     parser.add_argument("--trace")
     parser.add_argument("--steps", type=int)

@@ -1,11 +1,11 @@
 """The option ``update_in_backward``: every parameter is stepped as soon as its gradient is final, inside backward.
 
 So gradients need not be kept. The optimizer is the script's own, called for one parameter at a time; the script's
-``optimizer.step()`` then finds nothing left to do. The bits are the same if nothing happens to gradients, parameters
-and options between backward and ``step()``. So the first step of an optimizer runs as always, the next gradient of each
-parameter is only watched, and a script that needs its gradients longer is refused, with the reason. Nobody can see that
-a script only reads gradients, or begins to clip them later: it finds none. Nor that an optimizer draws random numbers from a
-generator of its own, or after its second step.
+``optimizer.step()`` then finds nothing left to do. Where gradients accumulate, it is said over how many backward passes.
+The bits are the same if nothing happens to gradients, parameters and options between backward and ``step()``. So the
+first step of an optimizer runs as always, the next gradient of each parameter is only watched, and a script that needs its
+gradients longer is refused, with the reason. Nobody can see that a script only reads gradients, or begins to clip them
+later: it finds none. Nor that an optimizer draws random numbers from a generator of its own, or after its second step.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
@@ -25,9 +26,14 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class UpdateInBackward:
-    """Updates in backward, for all optimizers, until :meth:`close`. It uses torch's hooks and patches nothing."""
+    """Updates in backward, for all optimizers, until :meth:`close`. It uses torch's hooks and patches nothing.
 
-    def __init__(self) -> None:
+    The ``passes``-th gradient of a parameter since the last step() is the one it is stepped with. One that got fewer is
+    left to the script's step().
+    """
+
+    def __init__(self, passes: int = 1) -> None:
+        self._passes = passes
         self._known = WeakTensorKeyDictionary()  # parameter: _Parameter
         self._options: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()  # in backward, in step()
         self._draws: weakref.WeakKeyDictionary[Optimizer, _Draws] = weakref.WeakKeyDictionary()
@@ -59,7 +65,7 @@ class UpdateInBackward:
             known = self._known.get(parameter)
             owner = known.optimizer() if known else None
             if owner is optimizer:
-                known.check(optimizer, parameter)
+                known.check(optimizer, parameter, self._passes)
                 known.place = place
             elif owner is not None:
                 raise _refusal(optimizer, f"{_name(parameter)} has a second optimizer, which needs its gradient, too")
@@ -91,19 +97,23 @@ class UpdateInBackward:
         optimizer, grad = known.optimizer(), parameter.grad
         if optimizer is None or grad is None or not known.is_in_place(optimizer, parameter):
             return  # dropped, used up by a hook of the script, or moved: what is there is left to step()
+        if 0 < known.fired < self._passes and not known.goes_on(grad):
+            known.fired = 0
         known.fired += 1
-        if known.fired > 1 and known.taken_over:
-            raise _accumulates(optimizer, parameter, " (it was already updated with the first)")
+        if known.fired > self._passes and known.taken_over:
+            raise _accumulates(optimizer, parameter, self._passes, " (it was already updated)")
         if grad.requires_grad:
             raise _refusal(optimizer, "backward(create_graph=True) wants gradients that stay")
         if optimizer not in self._options:
             self._options[optimizer] = _options(optimizer)
-        known.compare(optimizer, parameter, grad)
+        if known.fired == 1:
+            known.compare(optimizer, parameter, grad, self._passes)
+        known.last = (TensorWeakRef(grad), grad._version)
         if next(reversed(parameter._post_accumulate_grad_hooks)) != known.handle.id:
             known.handle.remove()  # hooks that came later shall find the gradient: step() takes it this time
             self._listen(parameter)
             return
-        if known.taken_over:
+        if known.taken_over and known.fired == self._passes:
             self._step_alone(optimizer, parameter, known.place[0])
         known.seen = _look(parameter)
 
@@ -112,6 +122,7 @@ class UpdateInBackward:
             groups = optimizer.param_groups
             group = groups[index_of_group]
             parameters = group["params"]
+            version = parameter._version
             self._here.stepping = True
             try:
                 group["params"], optimizer.param_groups = [parameter], [group]
@@ -119,6 +130,8 @@ class UpdateInBackward:
             finally:
                 group["params"], optimizer.param_groups = parameters, groups
                 self._here.stepping = False
+        if parameter._version == version:  # torch's fused optimizers: autograd shall notice if backward needs it still
+            increment_version(parameter)
         parameter.grad = None
 
 
@@ -155,6 +168,7 @@ class _Parameter:
         self.taken_over = False  # whether backward steps it
         self.fired = 0  # gradients since the last step()
         self.left: tuple[TensorWeakRef, int] | None = None  # the gradient after the last step(), and its version
+        self.last: tuple[TensorWeakRef, int] | None = None  # the gradient after the last pass, and its version
         self.seen: Any = None  # how backward left the parameter
         self.zeros: torch.Tensor | None = None  # like the gradient, if zero_grad() keeps it
 
@@ -163,19 +177,23 @@ class _Parameter:
         parameters = groups[group]["params"] if group < len(groups) else []
         return index < len(parameters) and parameters[index] is parameter
 
-    def compare(self, optimizer: Optimizer, parameter: torch.Tensor, grad: torch.Tensor) -> None:
+    def goes_on(self, grad: torch.Tensor) -> bool:
+        """In backward: whether this pass only added to the last one's gradient. Else the script dropped that one."""
+        return self.last is not None and self.last[0]() is grad and grad._version == self.last[1] + 1
+
+    def compare(self, optimizer: Optimizer, parameter: torch.Tensor, grad: torch.Tensor, passes: int) -> None:
         """In backward: what became of the gradient that the last step() left."""
         if self.left is not None and self.left[0]() is grad:
             if grad._version == self.left[1] + 1:  # changed by this backward alone
-                raise _accumulates(optimizer, parameter, " (nothing called zero_grad)")
+                raise _accumulates(optimizer, parameter, passes, " (nothing called zero_grad)")
             self.zeros = torch.zeros_like(grad) if grad.is_sparse else grad.new_zeros(()).expand_as(grad)
         elif self.zeros is not None and not grad.is_sparse:
             grad.add_(0)  # it would have been added to zeros, which makes 0 of -0
 
-    def check(self, optimizer: Optimizer, parameter: torch.Tensor) -> None:
+    def check(self, optimizer: Optimizer, parameter: torch.Tensor, passes: int) -> None:
         """At the script's step(): refuses, or lets backward take over."""
-        if self.fired > 1:
-            raise _accumulates(optimizer, parameter)
+        if self.fired > passes:
+            raise _accumulates(optimizer, parameter, passes)
         if self.seen is not None and self.seen != _look(parameter):
             what = f"{_name(parameter)} or its gradient changed between backward and step()"
             raise _refusal(optimizer, f"{what}, as by clipping or a GradScaler, too late for the update")
@@ -222,13 +240,18 @@ def _refuse_special_steps(optimizer: Optimizer, args: tuple[Any, ...], kwargs: d
         raise _refusal(optimizer, "step() is called with a closure, so it runs backward and needs the gradients itself")
     if "grad_scaler" in kwargs or any(getattr(optimizer, it, None) is not None for it in ("grad_scale", "found_inf")):
         raise _refusal(optimizer, "a GradScaler tells step() to change or drop gradients, too late for the update")
+    if getattr(optimizer, "needs_all_gradients", False):  # ours, with max_norm or skip_nonfinite
+        reason = "it clips by the norm of all gradients, or leaves steps out, and must see all of them before any update"
+        raise _refusal(optimizer, reason)
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         raise _refusal(optimizer, "it has hooks of its own for step(), which would run once for each parameter")
 
 
-def _accumulates(optimizer: Optimizer, parameter: torch.Tensor, remark: str = "") -> RuntimeError:
-    what = f"{_name(parameter)} gets gradients from more than one backward before step(){remark}"
-    return _refusal(optimizer, f"{what}, but each would be used alone")
+def _accumulates(optimizer: Optimizer, parameter: torch.Tensor, passes: int, remark: str = "") -> RuntimeError:
+    most = "one backward" if passes == 1 else f"{passes} backward passes"
+    what = f"{_name(parameter)} gets gradients from more than {most} before step(){remark}"
+    reason = f"{what}, but is updated with the first {passes}; update_in_backward can be told a larger number of passes"
+    return _refusal(optimizer, reason)
 
 
 def _name(parameter: torch.Tensor) -> str:

@@ -3,6 +3,7 @@
 // replaces this process, so its output, signals and exit code are its own.
 #include <bottomless/bytes.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +27,7 @@ struct RunOptions {
   std::string disk_limit;
   bool checksums = false;
   bool no_deferred_updates = false;
-  bool update_in_backward = false;
+  std::string update_in_backward;  // backward passes for each step; empty: not asked for
   std::string report;
   std::string trace;
   unsigned steps = 0;
@@ -37,6 +38,13 @@ struct RunOptions {
 int usage(const std::string& problem) {
   std::fprintf(stderr, "bottomless: %s\nsee 'bottomless run --help'\n", problem.c_str());
   return kUsage;
+}
+
+bool is_number_of_passes(std::string_view text) {
+  int passes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), passes);
+  return error == std::errc() && end == text.data() + text.size() && passes >= 1 &&
+         passes <= 1'000'000;
 }
 
 bool is_elf(const fs::path& file) {
@@ -69,7 +77,8 @@ int run_python(const RunOptions& options, const fs::path& python, std::vector<st
     command.insert(command.end(), {"--disk-limit", options.disk_limit});
   if (options.checksums) command.emplace_back("--checksums");
   if (options.no_deferred_updates) command.emplace_back("--no-deferred-updates");
-  if (options.update_in_backward) command.emplace_back("--update-in-backward");
+  if (!options.update_in_backward.empty())
+    command.insert(command.end(), {"--update-in-backward", options.update_in_backward});
   if (!options.report.empty()) command.insert(command.end(), {"--report", options.report});
   if (!options.trace.empty()) command.insert(command.end(), {"--trace", options.trace});
   if (options.steps > 0) command.insert(command.end(), {"--steps", std::to_string(options.steps)});
@@ -99,7 +108,7 @@ std::optional<fs::path> find_preload() {
 }
 
 int run_executable(const RunOptions& options, const fs::path& program) {
-  if (options.update_in_backward)
+  if (!options.update_in_backward.empty())
     return usage(
         "--update-in-backward: works for Python's optimizers; those of C++ have no hooks for it");
   if (options.steps > 0)
@@ -147,6 +156,11 @@ int run(RunOptions options) {
       return usage(std::string(option) + ": " + size.error().message);
     }
   }
+  if (const std::string& passes = options.update_in_backward;
+      !passes.empty() && !is_number_of_passes(passes)) {
+    return usage("--update-in-backward=" + passes +
+                 ": must be a number of backward passes, from 1 to 1000000");
+  }
   const std::string& name = options.program.front();
   const std::vector<std::string> rest(options.program.begin() + 1, options.program.end());
   if (fs::path(name).filename().string().starts_with("python")) {
@@ -182,9 +196,10 @@ std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& prog
   app.add_flag("--no-deferred-updates", options->no_deferred_updates,
                "Update parameters in the optimizer's step, not when they are next touched");
   app.add_flag(
-      "--update-in-backward", options->update_in_backward,
-      "Step each parameter as soon as its gradient is final: gradients are not kept. Refused where "
-      "the script clips or accumulates them");
+         "--update-in-backward{1}", options->update_in_backward,
+         "Step each parameter as soon as its gradient is final: gradients are not kept; =N: "
+         "after N backward passes that accumulate it. Refused where the script clips gradients")
+      ->take_last();
   app.add_option(
       "--report", options->report,
       "Write the last step as one HTML page: memory, disk, waiting, and what would make it faster");

@@ -52,11 +52,12 @@ class Capture {
       const c10::IValue& argument = arguments[i];
       const bool written = info.writes_to(i, arguments);
       if (argument.isTensor()) {
-        taken.emplace_back(take(argument.toTensor(), written));
+        per_block_ = info.per_block[i];
+        taken.emplace_back(take(argument.toTensor(), written, info));
       } else if (argument.isTensorList()) {
         c10::List<at::Tensor> list;
         for (const at::Tensor& tensor : argument.toTensorVector())
-          list.push_back(take(tensor, written));
+          list.push_back(take(tensor, written, info));
         taken.emplace_back(std::move(list));
       } else {
         possible_ = possible_ && !(argument.isScalar() && argument.toScalar().isComplex());
@@ -70,35 +71,53 @@ class Capture {
   const std::vector<Need>& needs() const { return needs_; }
 
  private:
-  at::Tensor take(const at::Tensor& tensor, bool written) {
+  at::Tensor take(const at::Tensor& tensor, bool written, const OperatorInfo& info) {
     if (!possible_ || !tensor.defined()) return tensor;
     if (tensor.numel() == 1 && !written) {
       possible_ = !tensor.is_complex() && tensor.dim() == 0;
       return possible_ ? at::clone(tensor) : tensor;
     }
-    // What the kernel would refuse, it must refuse now.
-    possible_ =
-        tensor.has_storage() && tensor.layout() == at::kStrided && tensor.numel() > 1 &&
-        tensor.is_floating_point() && !tensor.is_neg() && tensor.is_non_overlapping_and_dense() &&
-        (!model_.defined() ||
-         (model_.sizes() == tensor.sizes() && model_.scalar_type() == tensor.scalar_type()));
+    possible_ = tensor.has_storage() && tensor.layout() == at::kStrided && tensor.numel() > 1 &&
+                !tensor.is_neg() && tensor.is_non_overlapping_and_dense() &&
+                (info.ours ? has_shape(tensor) : would_be_taken(tensor));
     if (!possible_) return tensor;
-    model_ = tensor;
+    if (!model_.defined()) model_ = tensor;
     void* base = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
     Session* owner = Process::get().owner_of(base);
-    possible_ = owner != nullptr && (session_ == nullptr || session_ == owner) &&
-                std::ranges::find(needs_, base, &Need::address) == needs_.end();
+    possible_ = owner != nullptr && (session_ == nullptr || session_ == owner);
     session_ = owner;
+    const auto known = std::ranges::find(needs_, base, &Need::address);
+    if (known == needs_.end()) {
+      needs_.push_back(
+          {.address = base, .bytes = 1, .access = written ? Access::write : Access::read});
+    } else {
+      possible_ = possible_ && per_block_;  // scales lie behind their codes
+    }
     if (!possible_) return tensor;
-    needs_.push_back(
-        {.address = base, .bytes = 1, .access = written ? Access::write : Access::read});
     writes_ = writes_ || written;
     auto* first = static_cast<std::byte*>(base) +
                   static_cast<Bytes>(tensor.storage_offset()) * tensor.itemsize();
     return at::from_blob(first, tensor.sizes(), tensor.strides(), tensor.options());
   }
 
+  // What the kernel would refuse, it must refuse now.
+  bool would_be_taken(const at::Tensor& tensor) const {
+    return tensor.is_floating_point() &&
+           (!model_.defined() ||
+            (model_.sizes() == tensor.sizes() && model_.scalar_type() == tensor.scalar_type()));
+  }
+
+  // Ours take any formats; all else they would refuse.
+  bool has_shape(const at::Tensor& tensor) const {
+    const at::ScalarType type = tensor.scalar_type();
+    const bool known = type == at::kFloat || type == at::kBFloat16 || type == at::kHalf ||
+                       type == at::kChar || type == at::kByte;
+    return known && (per_block_ || !model_.defined() ||
+                     (model_.sizes() == tensor.sizes() && model_.strides() == tensor.strides()));
+  }
+
   bool possible_ = true;
+  bool per_block_ = false;  // the argument that is being taken
   bool writes_ = false;
   at::Tensor model_;
   Session* session_ = nullptr;

@@ -10,6 +10,7 @@
 #include "torch/errors.h"
 #include "torch/list_operators.h"
 #include "torch/process.h"
+#include "torch/square_sums.h"
 #include "torch/system_calls.h"
 #include "torch/tiles.h"
 
@@ -56,6 +57,9 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     }
     case Handling::list:
       if (run_list_operator(op, keys, info, stack)) return;
+      break;
+    case Handling::square_sum:
+      if (run_square_sum(op, keys, info, stack)) return;
       break;
     case Handling::collective:
       run_collective(op, keys, info, stack);

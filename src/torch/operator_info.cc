@@ -64,9 +64,14 @@ bool is_pointwise(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::pointwise) || kNames.contains(op.schema().name());
 }
 
-// Element-wise updates in place of what a program touches once in a step.
+// Its sums are over whole tensors. A vector's update waits like our others. A matrix's runs at once: what waits must be hidden
+// until then, and states of rows and columns are nearly always too small to be managed, and are of other shapes (deferred.cc).
+bool needs_whole_tensors(const std::string& name) { return name == "bottomless::adafactor_"; }
+
+// Updates in place of what a program touches once in a step.
 bool may_wait(const OperatorInfo& info) {
-  return info.tiling == Tiling::list_update || info.name == "aten::mul_";
+  return info.tiling == Tiling::list_update || info.name == "aten::mul_" ||
+         (info.ours && (info.tiling == Tiling::pointwise || needs_whole_tensors(info.name)));
 }
 
 bool starts_with(const std::string& text, std::string_view prefix) {
@@ -100,6 +105,7 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   OperatorInfo info;
   info.name = schema.name();
+  info.ours = starts_with(info.name, "bottomless::");
   bool writes = false;
   for (const c10::Argument& argument : schema.arguments()) {
     info.writes.push_back(is_write(argument));
@@ -107,10 +113,13 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
     const bool itself = info.writes.size() == 1 && overwrites_itself(schema.name());
     info.overwrites.push_back(given_result || itself);
     writes = writes || info.writes.back();
+    info.per_block.push_back(info.ours && argument.name().ends_with("_scales"));
   }
   const bool in_place = writes && info.name.ends_with('_');
   if (starts_with(info.name, "c10d::") || starts_with(info.name, "_c10d_functional")) {
     info.handling = Handling::collective;
+  } else if (info.name == "bottomless::sum_of_squares") {
+    info.handling = Handling::square_sum;
   } else if (starts_with(info.name, "aten::_foreach_")) {
     info.handling = Handling::each;
   } else if (starts_with(info.name, "aten::_fused_adam") ||
@@ -122,9 +131,9 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
     if (in_place && !starts_with(info.name, "aten::_amp_foreach_"))
       info.tiling = Tiling::list_update;
   } else if (reads_shapes_only(info.name) || leaves_work_to_others(info.name) ||
-             makes_views(schema)) {
+             info.name == "bottomless::new_codes" || makes_views(schema)) {
     info.handling = Handling::passed_by;
-  } else if (in_place && is_pointwise(op)) {
+  } else if (in_place && (is_pointwise(op) || info.ours) && !needs_whole_tensors(info.name)) {
     info.tiling = Tiling::pointwise;
   } else if (!writes && op.hasTag(at::Tag::pointwise) && returns_one_new_tensor(schema)) {
     info.out_variant = find_out_variant(schema);

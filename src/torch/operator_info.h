@@ -16,6 +16,7 @@ enum class Handling : uint8_t {
   each,       // a list operator that calls one operator for each tensor (_foreach_add_): as a whole
               // while it fits, otherwise passed by
   list,       // one kernel for all tensors (_fused_adamw_): run element by element
+  square_sum,  // ours: piece by piece, and remembered
   collective,  // c10d: goes on after the call returns; pinned until its work is done
 };
 
@@ -31,9 +32,11 @@ struct OperatorInfo {
   std::string name;
   Handling handling = Handling::pinned;
   Tiling tiling = Tiling::none;
+  bool ours = false;         // an optimizer's (optimizer_operators.cc): checks its arguments itself
   bool deferrable = false;   // an update in place that may wait until somebody looks: deferred.h
   std::vector<bool> writes;  // per argument: the schema says that it is written to
   std::vector<bool> overwrites;  // per argument: all of it is written, and nothing of it read
+  std::vector<bool> per_block;   // per argument: one element for every 256 of the others
   std::optional<c10::OperatorHandle>
       out_variant;  // with Tiling::pointwise_new: the same with a given result
 

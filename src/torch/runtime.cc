@@ -1,3 +1,4 @@
+#include <bottomless/optim.h>
 #include <bottomless/torch.h>
 #include <torch/optim.h>
 
@@ -19,6 +20,11 @@ namespace {
 // The C++ optimizers keep their states in unrelated classes; those of others stay unlabelled.
 std::vector<at::Tensor> tensors_of(const torch::optim::OptimizerParamState& state) {
   using namespace torch::optim;
+  if (const auto* ours = dynamic_cast<const optim::ParamState*>(&state)) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : ours->tensors) tensors.push_back(tensor);
+    return tensors;
+  }
   if (const auto* adamw = dynamic_cast<const AdamWParamState*>(&state)) {
     return {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
   }
@@ -108,6 +114,8 @@ void Runtime::trace(const std::filesystem::path& file) const {
 }
 
 Stats Runtime::stats() const { return impl_->session->stats(); }
+
+bool is_limited() { return Process::get().active(); }
 
 Bytes automatic_memory() { return automatic_limit(granted_memory()); }
 

@@ -37,12 +37,13 @@ struct Common {
   Bytes bytes = 0;
 };
 
-std::optional<Common> common_shape(const torch::jit::Stack& stack) {
+std::optional<Common> common_shape(const torch::jit::Stack& stack, const OperatorInfo& info) {
   Common common;
   bool alike = true;
   int64_t dimensions = 0;
-  for (const c10::IValue& value : stack) {
-    each_tensor(value, [&](const at::Tensor& tensor) {
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (info.per_block[i]) continue;
+    each_tensor(stack[i], [&](const at::Tensor& tensor) {
       dimensions = std::max(dimensions, tensor.dim());
       if (tensor.numel() <= 1) return;  // a step counter, a scale: the same for every tile
       if (!tensor.has_storage() || !tensor.is_non_overlapping_and_dense()) alike = false;
@@ -73,10 +74,15 @@ c10::IValue tile_of(const c10::IValue& value, int64_t from, int64_t to) {
   return tiles;
 }
 
-torch::jit::Stack tile_of(const torch::jit::Stack& arguments, int64_t from, int64_t to) {
+torch::jit::Stack tile_of(const torch::jit::Stack& arguments, const OperatorInfo& info,
+                          int64_t from, int64_t to) {
   const at::AutoDispatchBelowADInplaceOrView plain_views;
   torch::jit::Stack tile;
-  for (const c10::IValue& argument : arguments) tile.push_back(tile_of(argument, from, to));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool per_block = i < info.per_block.size() && info.per_block[i];
+    tile.push_back(per_block ? tile_of(arguments[i], from / kVector, (to + kVector - 1) / kVector)
+                             : tile_of(arguments[i], from, to));
+  }
   return tile;
 }
 
@@ -125,7 +131,7 @@ namespace {
 at::Tensor new_result(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       const OperatorInfo& info, const torch::jit::Stack& arguments,
                       const Common& common) {
-  torch::jit::Stack probe = tile_of(arguments, 0, 1);
+  torch::jit::Stack probe = tile_of(arguments, info, 0, 1);
   run_pinned(op, keys, info, &probe);
   const at::AutoDispatchBelowADInplaceOrView plain_allocation;
   return at::empty_strided(common.model.sizes(), common.model.strides(),
@@ -151,10 +157,12 @@ void run_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const auto most =
       static_cast<int64_t>(least_limit(arguments) / kShareOfLimit / bytes_per_element * 2 / 3);
   // The fused kernels divide whole cache lines over the threads: their only tail is at the very end.
-  const int64_t threads = info.name.starts_with("aten::_fused_") ? 1 : at::get_num_threads();
+  // Ours may be cut at any block.
+  const bool uncut = info.ours || info.name.starts_with("aten::_fused_");
+  const int64_t threads = uncut ? 1 : at::get_num_threads();
   int64_t from = 0;
   for (const int64_t to : tile_ends(elements, threads, most)) {
-    torch::jit::Stack tile = tile_of(arguments, from, to);
+    torch::jit::Stack tile = tile_of(arguments, info, from, to);
     if (!defer(op, keys, info, tile)) run_pinned(op, keys, info, &tile);
     from = to;
   }
@@ -178,7 +186,7 @@ bool run_in_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
   if (info.tiling == Tiling::none || fits_as_a_whole(info, *stack)) return false;
   const size_t count = info.writes.size();
   torch::jit::Stack arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
-  std::optional<Common> common = common_shape(arguments);
+  std::optional<Common> common = common_shape(arguments, info);
   if (!common || !keeps_strides(op, arguments, *common)) return false;
   if (info.tiling == Tiling::pointwise_new) {
     arguments.emplace_back(new_result(op, keys, info, arguments, *common));

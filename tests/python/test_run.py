@@ -225,6 +225,23 @@ def test_disk_limit(script, disk):
     assert "--disk-limit" in outcome.err.splitlines()[-1] and "8 MiB" in outcome.err.splitlines()[-1]
 
 
+@pytest.mark.skipif(not BINARY, reason="python -m bottomless wants a number")
+@pytest.mark.parametrize(
+    "options, passes",
+    [
+        (["--update-in-backward"], 1),
+        (["--update-in-backward=4"], 4),
+        (["--update-in-backward=4", "--update-in-backward=3"], 3),
+        (["--update-in-backward", "--update-in-backward"], 1),
+    ],
+    ids=str,
+)
+def test_passes_of_update_in_backward(options, passes, script, disk):
+    path = script("import bottomless; print(bottomless._current._update_in_backward._passes)")
+    outcome = run_limited([path], "64MiB", disk, *options)
+    assert (outcome.code, outcome.out.split()) == (0, [str(passes)]), outcome.err
+
+
 def test_too_small_a_limit_shows_the_programs_own_traceback(script, disk):
     path = script("import torch\nx = torch.randn(8 << 20)\n")
     outcome = run_limited([path], "12MiB", disk)
@@ -242,6 +259,13 @@ WRONG = {
     "no_disk": (["--memory", "64MiB", "script.py"], "--disk"),
     "no_size": (["--memory", "4 apples", "--disk", "{disk}", "script.py"], "4 apples"),
     "no_disk_size": (["--memory", "64MiB", "--disk", "{disk}", "--disk-limit", "many", "script.py"], "many"),
+    **{
+        f"passes_{passes}": (
+            ["--memory", "64MiB", "--disk", "{disk}", f"--update-in-backward={passes}", "script.py"],
+            "number of backward passes",
+        )
+        for passes in ("-2", "0", "false", "1.5", "99999999999")
+    },
     "unknown_option": (["--memory", "64MiB", "--disk", "{disk}", "--speed", "9", "script.py"], "--speed"),
 }
 

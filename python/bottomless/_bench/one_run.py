@@ -59,12 +59,21 @@ def plain_step(options: dict[str, Any]) -> tuple[Callable[[Any], Any], int]:
     import torch
 
     model = make_model(options)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    clips = options["clip"]
+    if options.get("states"):
+        from bottomless.optim import AdamW
+
+        states = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(options["states"], "8bit")
+        max_norm = 1.0 if clips else None
+        optimizer: Any = AdamW(model.parameters(), lr=1e-4, state_dtype=states, max_norm=max_norm)
+        clips = False
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step(tokens: Any) -> Any:
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
-        if options["clip"]:
+        if clips:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -29,6 +29,7 @@ class Variant:
     memory: str | None = None
     movement: str = "planned"
     update_in_backward: bool = False
+    states: str | None = None  # of bottomless.optim; None: torch's fused AdamW
     deepspeed: bool = False
     runs: list[dict[str, Any]] = field(default_factory=list)
     failure: str | None = None
@@ -66,6 +67,13 @@ def variants_of(options: argparse.Namespace) -> list[Variant]:
             found.append(
                 Variant(f"{limit.name}, update in backward", limit.share, limit.memory, update_in_backward=True)
             )
+        for states in options.states:
+            name = f"{limit.name}, {states} states" + (", update in backward" if options.update_in_backward else "")
+            found.append(
+                Variant(
+                    name, limit.share, limit.memory, update_in_backward=options.update_in_backward, states=states
+                )
+            )
     if options.paging:
         found += [
             Variant(f"{limit.name}, as paging does", limit.share, limit.memory, movement="when_needed")
@@ -95,6 +103,7 @@ def run_once(variant: Variant, options: argparse.Namespace, need: int | None) ->
         "disk": options.disk,
         "memory": memory,
         "update_in_backward": variant.update_in_backward,
+        "states": variant.states,
         "deepspeed": variant.deepspeed,
     }
     environment = {**os.environ, "BOTTOMLESS_MOVEMENT": variant.movement, "TOKENIZERS_PARALLELISM": "false"}
@@ -209,6 +218,8 @@ def parse() -> argparse.Namespace:
                         help="leave out the runs that fetch what is touched and evict by recency, as the operating "
                              "system's paging does")  # fmt: skip
     parser.add_argument("--update-in-backward", action="store_true", help="also with that option; needs --no-clip")
+    parser.add_argument("--states", action="append", default=[], choices=["float32", "bfloat16", "8bit"],
+                        help="also with bottomless.optim.AdamW and states of this format; may be repeated")  # fmt: skip
     parser.add_argument("--deepspeed", metavar="PYTHON", help="an interpreter that has DeepSpeed, to run it too "
                         "(default: this one, if it does)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
