@@ -5,9 +5,9 @@
 Arguments, options and ``state_dict`` are those of ``torch.optim``; one saved by either loads into the other. They need no
 limit. Under one, master weights and states are tensors like all others and move as planned.
 
-``state_dtype`` says what a state takes on memory and disk: ``torch.float32``; ``torch.bfloat16``, half of it, rounded up or
-down by chance so that averages do not stick (a moment is off by 0.4 % at most); ``"8bit"``, a quarter and a scale for each
-256 elements (moments of a block's largest elements are off by 0.8 % at most, small ones by more: docs/optimizers.md).
+``state_dtype`` says what a state takes in memory and on disk: ``torch.float32``; ``torch.bfloat16``, half of it; ``"8bit"``,
+a quarter and a scale for each 256 elements. Narrow ones are rounded up or down by chance, so that averages do not stick;
+docs/optimizers.md says what that costs in accuracy.
 Parameters of 16 bits get float32 master weights, unless ``master_weights=False``: then updates too small for their
 format are lost.
 
