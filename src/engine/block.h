@@ -73,21 +73,27 @@ struct Derived {
   double value = 0;
 };
 
+// While a storage has one, none of its blocks is writable, so that a write is noticed.
+struct Watch {
+  uint64_t id = 0;
+  std::optional<Derived> derived;
+};
+
+// There are many: every byte of one counts against the limit.
 struct Storage {
   std::byte* at = nullptr;
   Bytes bytes = 0;
-  bool dead =
-      false;  // freed while a block was pinned or in transfer: goes when the last one is done
-  bool dropped = false;       // freed while something was owed to it: goes when that is done
   uint64_t allocated_in = 0;  // Pins::id_ of the operation that made it; 0: none
   TracedStorage traced;
-  uint32_t planned = 0;            // its index in the trace that is followed
-  uint64_t planned_in = 0;         // the binding that this is of
-  std::vector<Postponed*> owed;    // what was put off, the oldest first
-  bool lasting = false;            // it has outlived a step
-  uint64_t watch = 0;              // not 0: no block is writable, so that a write is noticed
-  std::optional<Derived> derived;  // while watched: kept for the program
+  uint64_t planned_in = 0;       // the binding that `planned` is of
+  std::vector<Postponed*> owed;  // what was put off, the oldest first
+  std::unique_ptr<Watch> watch;
   std::vector<Block> blocks;
+  uint32_t planned = 0;  // its index in the trace that is followed
+  bool dead =
+      false;  // freed while a block was pinned or in transfer: goes when the last one is done
+  bool dropped = false;  // freed while something was owed to it: goes when that is done
+  bool lasting = false;  // it has outlived a step
 };
 
 }  // namespace bottomless

@@ -1,5 +1,6 @@
 // Numbers that are worked out from a storage's content while it is in memory, and asked for when it may not be.
 #include <algorithm>
+#include <memory>
 
 #include "engine/engine.h"
 
@@ -16,23 +17,24 @@ std::optional<uint64_t> Engine::watch(const void* address) {
     heap_->protect(block.at, block.bytes, Access::read);
     block.access = Access::read;
   }
-  storage->watch = ++watches_;
-  storage->derived.reset();
-  return storage->watch;
+  storage->watch = std::make_unique<Watch>(Watch{.id = ++watches_, .derived = std::nullopt});
+  return storage->watch->id;
 }
 
 void Engine::keep(const void* address, uint64_t watch, Derived derived) {
   MutexLock lock(mutex_);
   Storage* storage = find(address);
-  if (storage != nullptr && storage->watch == watch) storage->derived = derived;
+  if (storage != nullptr && storage->watch && storage->watch->id == watch)
+    storage->watch->derived = derived;
 }
 
 std::optional<double> Engine::kept(const void* address, uint64_t what) const {
   MutexLock lock(mutex_);
   const Storage* storage = find(address);
-  if (storage == nullptr || storage->watch == 0 || !storage->owed.empty()) return std::nullopt;
-  if (!storage->derived || storage->derived->what != what) return std::nullopt;
-  return storage->derived->value;
+  if (storage == nullptr || !storage->watch || !storage->owed.empty()) return std::nullopt;
+  const std::optional<Derived>& derived = storage->watch->derived;
+  if (!derived || derived->what != what) return std::nullopt;
+  return derived->value;
 }
 
 }  // namespace bottomless

@@ -38,7 +38,7 @@ void Engine::grant(Block& block, Access access) {
   if (access == Access::write) {
     make_writable(block);
   } else if (block.access == Access::none) {
-    block.access = block.dirty && block.storage->watch == 0 ? Access::write : Access::read;
+    block.access = block.dirty && !block.storage->watch ? Access::write : Access::read;
     heap_->protect(block.at, block.bytes, block.access);
   }
 }
@@ -202,7 +202,7 @@ void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> 
 }
 
 void Engine::make_resident(Block& block, Frames&& frames, Access access) {
-  if (access == Access::write) block.storage->watch = 0;
+  if (access == Access::write) block.storage->watch.reset();
   block.access = block.storage->owed.empty() ? access : Access::none;
   heap_->map(block.at, std::move(frames), block.access);
   block.become(State::resident);
@@ -218,7 +218,7 @@ void Engine::make_absent(Block& block) {
 }
 
 void Engine::make_writable(Block& block) {
-  block.storage->watch = 0;
+  block.storage->watch.reset();
   if (block.access != Access::write) {
     heap_->protect(block.at, block.bytes, Access::write);
     block.access = Access::write;
