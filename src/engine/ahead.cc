@@ -11,7 +11,7 @@ void Engine::follow_schedule() {
   while (Block* block = foresight_.due()) {
     if (block->state == State::writing) {
       block->stays = block->pins == 0;
-    } else if (!block->place.empty() && !block->storage->dead) {
+    } else if (block->has_content() && !block->storage->dead) {
       if (footprint(*block) > heap_->available()) return;
       block->failure.reset();
       if (!start_fetch(*block, Access::read, Urgency::ahead).ok()) return;

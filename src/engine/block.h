@@ -16,6 +16,7 @@
 #include "base/kind.h"
 #include "engine/places.h"
 #include "engine/postponed.h"
+#include "engine/source.h"
 #include "memory/access.h"
 #include "memory/frame_pool.h"
 #include "plan/eviction_policy.h"
@@ -39,7 +40,7 @@ inline constexpr std::array kTransitions{
     Transition{State::away, State::fetching, "it is wanted, and its content lies below"},
     Transition{State::away, State::resident, "it is wanted, and none of its content is"},
     Transition{State::fetching, State::resident, "the read succeeded"},
-    Transition{State::fetching, State::away, "the read failed"},
+    Transition{State::fetching, State::away, "the read failed, or is of no use any more"},
     Transition{State::resident, State::writing, "it is evicted, and newer than what lies below"},
     Transition{State::resident, State::away, "it is evicted, and what lies below is the same"},
     Transition{State::writing, State::resident, "the write ended, well or not"},
@@ -63,6 +64,10 @@ struct Block : EvictionCandidate {
   bool early = false;   // it was fetched before anybody waited for it, and nobody has used it since
   bool leaves = false;  // as soon as nobody pins it: the schedule has other use for its room
   bool stays = false;   // although it is being written: it is wanted again
+  bool outside = false;  // its content below is the source's, not what lies at `place`
+  bool stale = false;    // what the fetch under way brings has been outdated meanwhile
+
+  bool has_content() const { return outside || !place.empty(); }  // below
 
   void become(State next);
 };
@@ -79,6 +84,14 @@ struct Watch {
   std::optional<Derived> derived;
 };
 
+// Of a storage whose content others have: see Engine::allocate_from.
+struct Outside {
+  std::shared_ptr<Source> source;
+  bool kept =
+      false;  // what was fetched goes to the store when it leaves; otherwise it is fetched anew
+  bool written = false;  // here, since it was last outdated
+};
+
 // There are many: every byte of one counts against the limit.
 struct Storage {
   std::byte* at = nullptr;
@@ -88,6 +101,7 @@ struct Storage {
   uint64_t planned_in = 0;       // the binding that `planned` is of
   std::vector<Postponed*> owed;  // what was put off, the oldest first
   std::unique_ptr<Watch> watch;
+  std::unique_ptr<Outside> outside;
   std::vector<Block> blocks;
   uint32_t planned = 0;  // its index in the trace that is followed
   bool dead =

@@ -69,10 +69,16 @@ void Engine::enter(const Storage& storage, Storage* value) {
 
 Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_view who) {
   MutexLock lock(mutex_);
+  return allocate(bytes, kind, pins, nullptr, who);
+}
+
+Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::unique_ptr<Outside> outside,
+                               std::string_view who) {
   relax_reserves(2 * charge_step_);
   // Only a storage of one block: the frames of several are not those of one as large as all of
   // them.
-  const bool reusable = bytes <= block_bytes_ && heap_->available() >= heap_->footprint(bytes);
+  const bool reusable =
+      !outside && bytes <= block_bytes_ && heap_->available() >= heap_->footprint(bytes);
   std::byte* reused = reusable ? heap_->reuse(bytes) : nullptr;
   std::byte* at = reused;
   if (reused == nullptr) {
@@ -82,8 +88,8 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
   }
   const size_t block_count = (bytes + block_bytes_ - 1) / block_bytes_;
   const size_t new_entries = table_entries_for(at, bytes) - table_.size();
-  const Bytes records =
-      sizeof(Storage) + block_count * sizeof(Block) + new_entries * sizeof(Storage*);
+  const Bytes records = sizeof(Storage) + (outside ? sizeof(Outside) : 0) +
+                        block_count * sizeof(Block) + new_entries * sizeof(Storage*);
   if (Result<void> aside = set_aside(0, records, pins, who); !aside.ok()) {
     if (reused != nullptr) {
       heap_->retire(at, bytes);
@@ -96,12 +102,14 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
   storage->at = at;
   storage->bytes = bytes;
   storage->allocated_in = pins == nullptr ? 0 : pins->id_;
+  storage->outside = std::move(outside);
   storage->blocks.resize(block_count);
   for (size_t i = 0; i < storage->blocks.size(); ++i) {
     Block& block = storage->blocks[i];
     block.storage = storage.get();
     block.at = storage->at + i * block_bytes_;
     block.bytes = std::min(block_bytes_, bytes - i * block_bytes_);
+    block.outside = storage->outside != nullptr;
     if (reused == nullptr) continue;
     block.become(State::resident);
     block.access = Access::write;

@@ -26,6 +26,7 @@
 #include "engine/foresight.h"
 #include "engine/places.h"
 #include "engine/postponed.h"
+#include "engine/source.h"
 #include "io/store.h"
 #include "memory/heap.h"
 #include "plan/eviction_policy.h"
@@ -64,6 +65,7 @@ struct EngineStats {
   Bytes peak_bytes = 0;  // frames + charges + overhead, the most there ever was
   Bytes read_bytes = 0;
   Bytes written_bytes = 0;
+  Bytes gathered_bytes = 0;  // that came from sources
   Bytes overhead_bytes = 0;
   uint64_t faults = 0;
   uint64_t evictions = 0;
@@ -126,6 +128,17 @@ class Engine {
   // without, nothing is resident until it is pinned or touched. `who` names the operation in
   // errors.
   Result<void*> allocate(Bytes bytes, Kind kind, Pins* pins, std::string_view who);
+  // A storage whose content `source` has. It may be written to here, and then is this process's own; until it is
+  // outdated: from then on its content is again what the source has by then. Kept: what was fetched and must leave goes to
+  // the store, and comes back from there.
+  enum class Fetched { kept, dropped };
+  Result<void*> allocate_from(std::shared_ptr<Source> source, Bytes bytes, Kind kind,
+                              Fetched fetched, std::string_view who);
+  // Waits until nobody uses it. No operation may begin to, meanwhile.
+  void outdate(const void* address);
+  // Whether anybody has written to it since it was last outdated.
+  bool written_here(const void* address) const;
+
   // `current` are the pins of the operation that frees, if any: what it allocated itself goes at
   // once.
   void free(void* address, Pins* current) noexcept;
@@ -134,6 +147,16 @@ class Engine {
   // are passed over. On an error nothing is added. Code::no_memory: more is needed at once than the
   // limit holds.
   Result<void> pin(Pins& pins, std::span<const Need> needs, std::string_view who);
+
+  // The same for work beside the program's own, of which no schedule need know.
+  Result<void> pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who);
+
+  // Copies content out without bringing anything in: what is away is read past the heap, so that it needs no room. Ends at
+  // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with copied_out_room(bytes).
+  static constexpr Bytes copied_out_room(Bytes bytes) {
+    return round_to_store(bytes) + Store::kAlignment;
+  }
+  Result<Bytes> copy_out(const void* address, Bytes bytes, std::span<std::byte> into);
 
   // Begins to bring in what of these ranges is away, as far as there is room for it without anything
   // having to leave. Waits for nothing, and gives way to everybody who does.
@@ -223,6 +246,11 @@ class Engine {
     return options_.movement == Movement::planned && options_.eviction == Eviction::when_needed;
   }
   Bytes planned_capacity() const BOTTOMLESS_REQUIRES(mutex_);
+  Result<void*> allocate(Bytes bytes, Kind kind, Pins* pins, std::unique_ptr<Outside> outside,
+                         std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> settle_before(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> read_past_heap(const Block& block, Bytes from, Bytes bytes,
+                              std::span<std::byte> into) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> pin_needs(Pins& pins, std::span<const Need> needs, std::string_view who,
                          Running running) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,
@@ -253,6 +281,10 @@ class Engine {
       BOTTOMLESS_REQUIRES(mutex_);
   void written(Block& block, Result<void> outcome);
   void fetched(Block& block, Frames&& frames, Access access, Result<void> outcome);
+  void start_gather(Block& block, Frames&& frames, Access access, Urgency urgency)
+      BOTTOMLESS_REQUIRES(mutex_);
+  void fetch_ended(Block& block, Frames&& frames, Access access, Result<void> outcome)
+      BOTTOMLESS_REQUIRES(mutex_);
   void make_resident(Block& block, Frames&& frames, Access access) BOTTOMLESS_REQUIRES(mutex_);
   void make_absent(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   void grant(Block& block, Access access) BOTTOMLESS_REQUIRES(mutex_);

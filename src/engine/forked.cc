@@ -40,6 +40,7 @@ bool Engine::touch_in_child(const void* address, Access access) noexcept BOTTOML
     // A copy of the parent's memory, and the child's own to write.
     if (here) heap_->protect(block.at, block.bytes, access);
     served = here || heap_->put_copy(block.at, block.bytes, [&](std::byte* copy) {
+      if (block.outside) return false;  // a child cannot ask the source
       return block.place.empty() ||
              store_.read_in_child(block.place.extent, {copy, round_to_store(block.bytes)});
     });

@@ -103,9 +103,7 @@ void Engine::drop_pins(Pins& pins, size_t keep) {
 
 Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
-  do {  // until nothing is owed and the lock was not given up since
-    if (Result<void> settled = settle(needs, Running::wait_for); !settled.ok()) return settled;
-  } while (bury_spent());
+  if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
   const double asked = seconds_now();
   foresee(needs, who, asked);
   Result<void> pinned = pin_needs(pins, needs, who, Running::wait_for);
@@ -114,6 +112,20 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
   note_moment(asked, ready);
   if (pinned.ok()) follow_schedule();
   return pinned;
+}
+
+Result<void> Engine::pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who) {
+  MutexLock lock(mutex_);
+  if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
+  return pin_needs(pins, needs, who, Running::wait_for);
+}
+
+// Until nothing is owed and the lock was not given up since.
+Result<void> Engine::settle_before(std::span<const Need> needs) {
+  do {
+    if (Result<void> settled = settle(needs, Running::wait_for); !settled.ok()) return settled;
+  } while (bury_spent());
+  return {};
 }
 
 Result<void> Engine::pin_needs(Pins& pins, std::span<const Need> needs, std::string_view who,
@@ -138,7 +150,7 @@ void Engine::claim(Pins& pins, std::span<const Need> needs) {
     each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
       const auto* from = static_cast<const std::byte*>(need.address);
       const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
-      const bool unused = block.pins == 0 && block.state == State::away && !block.place.empty();
+      const bool unused = block.pins == 0 && block.state == State::away && block.has_content();
       if (need.overwritten && whole && unused) block.unfilled = true;
       add_pin(pins, block);
       if (block.pins == 1) block.failure.reset();
@@ -192,7 +204,7 @@ void Engine::fetch_ahead(std::span<const Need> needs) {
   MutexLock lock(mutex_);
   for (const Need& need : needs) {
     each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
-      if (block.state != State::away || block.place.empty() || block.storage->dead) return true;
+      if (block.state != State::away || !block.has_content() || block.storage->dead) return true;
       if (footprint(block) > heap_->available()) return false;
       block.failure.reset();
       return start_fetch(block, Access::read, Urgency::ahead).ok();

@@ -16,7 +16,12 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
     case State::writing:
       return access != Access::write && !block.lifted;  // it can be read meanwhile
     case State::fetching:
-      if (std::exchange(block.ahead, false)) store_.hurry(block.place.extent);
+      if (!std::exchange(block.ahead, false)) return false;
+      if (block.outside) {
+        block.storage->outside->source->hurry(static_cast<Bytes>(block.at - block.storage->at));
+      } else {
+        store_.hurry(block.place.extent);
+      }
       return false;
     case State::away:
       break;
@@ -38,7 +43,8 @@ void Engine::grant(Block& block, Access access) {
   if (access == Access::write) {
     make_writable(block);
   } else if (block.access == Access::none) {
-    block.access = block.dirty && !block.storage->watch ? Access::write : Access::read;
+    const bool watched = block.storage->watch || block.storage->outside;
+    block.access = block.dirty && !watched ? Access::write : Access::read;
     heap_->protect(block.at, block.bytes, block.access);
   }
 }
@@ -137,6 +143,7 @@ void Engine::written(Block& block, Result<void> outcome) {
   }
   if (outcome.ok()) {
     block.dirty = false;
+    block.outside = false;
     stats_.written_bytes += round_to_store(block.bytes);
   } else {
     ++broken_writes_;
@@ -159,15 +166,19 @@ Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
   Result<Frames> frames = heap_->take(block.bytes);
   if (!frames.ok()) return std::move(frames).error();
   note_peak();
-  if (block.place.empty() || block.unfilled) {  // there is no content, or none that is wanted
+  if (!block.has_content() || block.unfilled) {  // there is no content, or none that is wanted
     make_resident(block, std::move(frames).value(), Access::write);
     return {};
   }
   block.become(State::fetching);
   block.ahead = urgency == Urgency::ahead;
+  ++(block.ahead ? stats_.fetches_ahead : stats_.demand_fetches);
+  if (block.outside) {
+    start_gather(block, std::move(frames).value(), access, urgency);
+    return {};
+  }
   note_disk(true);
   ++transfers_;
-  ++(block.ahead ? stats_.fetches_ahead : stats_.demand_fetches);
   // Read into frames that nobody else can see, and only then move them under the block: all of it
   // appears at once.
   auto shared = std::make_shared<Frames>(std::move(frames).value());
@@ -183,9 +194,13 @@ void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> 
   MutexLock lock(mutex_);
   --transfers_;
   note_disk(false);
+  if (outcome.ok()) stats_.read_bytes += round_to_store(block.bytes);
+  fetch_ended(block, std::move(frames), access, std::move(outcome));
+}
+
+void Engine::fetch_ended(Block& block, Frames&& frames, Access access, Result<void> outcome) {
   const bool early = std::exchange(block.ahead, false) && block.pins == 0;
   if (outcome.ok()) {
-    stats_.read_bytes += round_to_store(block.bytes);
     make_resident(block, std::move(frames), access);
     block.early = early;
   } else {
@@ -202,7 +217,10 @@ void Engine::fetched(Block& block, Frames&& frames, Access access, Result<void> 
 }
 
 void Engine::make_resident(Block& block, Frames&& frames, Access access) {
-  if (access == Access::write) block.storage->watch.reset();
+  if (access == Access::write) {
+    block.storage->watch.reset();
+    if (block.storage->outside) block.storage->outside->written = true;
+  }
   block.access = block.storage->owed.empty() ? access : Access::none;
   heap_->map(block.at, std::move(frames), block.access);
   block.become(State::resident);
@@ -219,6 +237,7 @@ void Engine::make_absent(Block& block) {
 
 void Engine::make_writable(Block& block) {
   block.storage->watch.reset();
+  if (block.storage->outside) block.storage->outside->written = true;
   if (block.access != Access::write) {
     heap_->protect(block.at, block.bytes, Access::write);
     block.access = Access::write;

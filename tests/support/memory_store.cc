@@ -93,21 +93,31 @@ bool MemoryStore::read_in_child(const Extent& extent, std::span<std::byte> into)
   return true;
 }
 
+// Of an extent or a part of it.
+MemoryStore::Place* MemoryStore::place_around(const Extent& extent) {
+  auto after = places_.upper_bound(extent.offset);
+  if (after == places_.begin()) return nullptr;
+  auto& [offset, place] = *--after;
+  return extent.offset + extent.bytes <= offset + place.content.size() ? &place : nullptr;
+}
+
 void MemoryStore::submit(Operation operation, const Extent& extent, Pieces pieces, Urgency urgency,
                          Done done) {
   Bytes total = 0;
   for (const auto piece : pieces) total += piece.size();
   std::lock_guard lock(mutex_);
-  const auto place = places_.find(extent.offset);
-  if (place == places_.end() || total > extent.bytes) {
+  Place* const place = place_around(extent);
+  if (place == nullptr || total > extent.bytes) {
     ADD_FAILURE() << "a transfer outside an extent: " << total << " bytes at offset "
                   << extent.offset;
     return;
   }
   // Two at once on one extent, one of them a write: the outcome would depend on chance.
-  if (place->second.transfers > 0)
+  const bool writes = operation == Operation::write;
+  if (place->writes > 0 || (writes && place->transfers > 0))
     ADD_FAILURE() << "a second transfer on one extent: offset " << extent.offset;
-  ++place->second.transfers;
+  ++place->transfers;
+  place->writes += writes;
   pending_.push_back({operation, extent, std::move(pieces), urgency, std::move(done),
                       failure_for(operation), std::chrono::steady_clock::now()});
   changed_.notify_all();
@@ -118,7 +128,8 @@ void MemoryStore::carry_out(Request& request) {
   std::byte* content = nullptr;
   {
     std::lock_guard lock(mutex_);
-    content = places_.at(request.extent.offset).content.data();
+    const uint64_t begin = std::prev(places_.upper_bound(request.extent.offset))->first;
+    content = place_around(request.extent)->content.data() + (request.extent.offset - begin);
   }
   for (const auto piece : request.pieces) {
     if (request.operation == Operation::read) {
@@ -154,7 +165,9 @@ void MemoryStore::run() {
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
     carry_out(request);
     lock.lock();
-    --places_.at(request.extent.offset).transfers;
+    Place& place = *place_around(request.extent);
+    --place.transfers;
+    place.writes -= request.operation == Operation::write;
     lock.unlock();
     Result<void> outcome;
     if (request.failure) outcome = std::move(*request.failure);

@@ -73,6 +73,7 @@ class MemoryStore final : public Store {
   struct Place {
     std::vector<std::byte> content;
     unsigned transfers = 0;
+    unsigned writes = 0;  // of these
   };
   struct Request {
     Operation operation;
@@ -86,6 +87,7 @@ class MemoryStore final : public Store {
 
   std::optional<Error> failure_for(Operation operation);
   void submit(Operation operation, const Extent& extent, Pieces pieces, Urgency urgency, Done done);
+  Place* place_around(const Extent& extent);
   size_t next();
   void carry_out(Request& request);
   void run();

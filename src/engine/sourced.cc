@@ -1,0 +1,128 @@
+// Storages whose content others have, and content that others are given.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace bottomless {
+
+Result<void*> Engine::allocate_from(std::shared_ptr<Source> source, Bytes bytes, Kind kind,
+                                    Fetched fetched, std::string_view who) {
+  auto outside = std::make_unique<Outside>(
+      Outside{.source = std::move(source), .kept = fetched == Fetched::kept, .written = false});
+  MutexLock lock(mutex_);
+  return allocate(bytes, kind, nullptr, std::move(outside), who);
+}
+
+void Engine::start_gather(Block& block, Frames&& frames, Access access, Urgency urgency) {
+  ++transfers_;
+  auto shared = std::make_shared<Frames>(std::move(frames));
+  Pieces pieces = shared->pieces(block.bytes, heap_->frame_sizes());
+  block.storage->outside->source->fetch(
+      static_cast<Bytes>(block.at - block.storage->at), block.bytes, std::move(pieces), urgency,
+      [this, &block, shared, access](Result<void> outcome) {
+        MutexLock lock(mutex_);
+        --transfers_;
+        if (std::exchange(block.stale, false)) {
+          heap_->park(std::move(*shared));
+          block.ahead = false;
+          block.become(State::away);
+          if (block.storage->dead) finalize_if_idle(*block.storage);
+          announce();
+          return;
+        }
+        const bool arrived = outcome.ok();
+        if (arrived) stats_.gathered_bytes += block.bytes;
+        const bool kept = block.storage->outside->kept;
+        fetch_ended(block, std::move(*shared), access, std::move(outcome));
+        if (arrived && kept) block.dirty = true;
+      });
+}
+
+void Engine::outdate(const void* address) {
+  MutexLock lock(mutex_);
+  Storage* storage = find(address);
+  if (storage == nullptr || !storage->outside) return;
+  storage->watch.reset();
+  for (Block& block : storage->blocks) {
+    while (block.pins > 0 || block.state == State::writing) stall();
+    withdraw(block);
+    if (block.state == State::resident) make_absent(block);
+    if (block.state == State::fetching) block.stale = block.outside;
+    while (block.state == State::fetching && !block.outside) stall();
+    if (block.state == State::resident) make_absent(block);  // from the store, while we waited
+    if (!block.place.empty()) places_.free(std::exchange(block.place, {}));
+    block.failure.reset();
+    block.dirty = false;
+    block.early = false;
+    block.outside = true;
+  }
+  storage->outside->written = false;
+  announce();
+}
+
+bool Engine::written_here(const void* address) const {
+  MutexLock lock(mutex_);
+  const Storage* storage = find(address);
+  return storage != nullptr && storage->outside && storage->outside->written;
+}
+
+Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::byte> into) {
+  MutexLock lock(mutex_);
+  const Need need{.address = address, .bytes = bytes, .access = Access::read};
+  if (Result<void> settled = settle_before({&need, 1}); !settled.ok())
+    return std::move(settled).error();
+  Storage* storage = find(address);
+  if (storage == nullptr || storage->dead)
+    return Error{Code::invalid_argument, "copy a tensor out: it has been freed"};
+  const auto first = static_cast<Bytes>(static_cast<const std::byte*>(address) - storage->at);
+  Block& block = storage->blocks[std::min(first / block_bytes_, storage->blocks.size() - 1)];
+  const auto from = first - static_cast<Bytes>(block.at - storage->at);
+  const Bytes part = std::min(bytes, block.bytes - from);
+  // A pin keeps the block where it is: what is here stays, and the place of what is away is not written to.
+  Pins pins(*this);
+  add_pin(pins, block);
+  while (block.state == State::fetching || block.lifted) stall();
+  Result<void> copied;
+  if (block.state == State::away) {
+    copied = read_past_heap(block, from, part, into);
+  } else {
+    if (block.state == State::resident) grant(block, Access::read);
+    mutex_.unlock();
+    std::memcpy(into.data(), block.at + from, part);
+    mutex_.lock();
+  }
+  drop_pins(pins, 0);
+  if (!copied.ok()) return std::move(copied).error();
+  return part;
+}
+
+Result<void> Engine::read_past_heap(const Block& block, Bytes from, Bytes bytes,
+                                    std::span<std::byte> into) {
+  if (block.outside)
+    return Error{Code::invalid_argument, "copy a tensor out: its content is elsewhere"};
+  if (block.place.empty()) return {};  // it has no content
+  const Bytes aligned = from / Store::kAlignment * Store::kAlignment;
+  Extent part = block.place.extent;
+  part.offset += aligned;
+  part.bytes = round_to_store(from + bytes) - aligned;
+  std::optional<Result<void>> outcome;
+  note_disk(true);
+  ++transfers_;
+  store_.read(part, {into.first(part.bytes)}, Urgency::now, [&](Result<void> ended) {
+    MutexLock lock(mutex_);
+    --transfers_;
+    note_disk(false);
+    outcome = std::move(ended);
+    announce();
+  });
+  while (!outcome) stall();
+  if (!outcome->ok()) return std::move(*outcome);
+  stats_.read_bytes += part.bytes;
+  if (from != aligned) std::memmove(into.data(), into.data() + (from - aligned), bytes);
+  return {};
+}
+
+}  // namespace bottomless
