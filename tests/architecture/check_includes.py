@@ -18,7 +18,8 @@ MAY_INCLUDE = {
     "report": ["base", "plan"],
     "optim": ["base", "memory"],
     "engine": ["base", "memory", "io", "plan", "optim"],
-    "torch": ["base", "memory", "io", "plan", "report", "optim", "engine"],
+    "ranks": ["base", "memory", "io", "optim", "engine"],
+    "torch": ["base", "memory", "io", "plan", "report", "optim", "engine", "ranks"],
     "train": ["base", "memory", "io", "plan", "optim", "engine", "torch"],
     "cli": ["base", "memory", "io", "plan", "report", "engine"],
 }

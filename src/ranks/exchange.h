@@ -1,0 +1,169 @@
+// Ranks that give each other what they ask for. A rank offers pieces of its memory under keys; another pulls any range of
+// them whenever it likes, and is answered by threads of the offering rank, whatever its program is doing at the time. So
+// nobody has to call anything in step with anybody: ranks that take different branches do not wait for each other.
+// Besides, small notices go from rank to rank, in order. Whoever waits does so with a deadline, and learns who is late.
+// Thread-safety: every call from any thread; callbacks come from threads of the exchange and must not wait.
+// Lifetime: the transport, and engines whose memory is offered, outlive it. The destructor closes.
+#pragma once
+#include <bottomless/bytes.h>
+#include <bottomless/result.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "io/urgency.h"
+#include "ranks/message.h"
+#include "ranks/pieces.h"
+#include "ranks/quantised.h"
+#include "ranks/transport.h"
+
+namespace bottomless {
+
+struct Notice {
+  uint64_t what = 0;
+  uint64_t first = 0;
+  uint64_t second = 0;
+};
+
+// What a rank lets others have.
+struct Offered {
+  Engine* engine = nullptr;            // null: the memory is not an engine's, and stays where it is
+  const std::byte* address = nullptr;  // an engine's: the begin of a storage
+  Bytes first = 0;                     // where in what is sharded it begins
+  Bytes bytes = 0;
+  Element element = Element::bytes;  // for those who want it quantised
+};
+
+struct ExchangeOptions {
+  std::chrono::nanoseconds deadline = std::chrono::minutes(10);  // of every wait
+  Bytes piece_bytes = Bytes{4} << 20;  // of memory that one answer is made in
+  std::function<void(int from, const Notice&)> noticed = [](int, const Notice&) {};
+  std::function<std::string()> doing = [] { return std::string(); };  // for others who wonder
+};
+
+struct ExchangeStats {
+  Bytes sent_bytes = 0;  // payload, as it crossed the network
+  Bytes received_bytes = 0;
+  std::map<uint8_t, Bytes> received_by_role;  // the top byte of a key
+};
+
+class Exchange {
+ public:
+  using Key = uint64_t;  // the top byte is a role, for stats
+
+  static Result<std::unique_ptr<Exchange>> start(Transport& transport, ExchangeOptions options);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  int rank() const { return transport_.rank(); }
+  int ranks() const { return transport_.ranks(); }
+  // What its buffers and threads take.
+  static Bytes own_memory(int ranks, Bytes piece_bytes);
+
+  // From now on `version` of `key` can be had; pulls that wait for it are answered.
+  void offer(Key key, uint64_t version, const Offered& offered);
+  // No answer is being made from it any more when this returns.
+  void withdraw(Key key);
+  // How much of it others have been given.
+  Bytes given(Key key) const;
+
+  struct Pull {
+    int from = 0;
+    Key key = 0;
+    uint64_t version = 0;
+    Bytes offset = 0;  // in what is sharded, not in the part that `from` offers
+    std::span<std::byte> into;
+    Format format = Format::plain;
+    Element element = Element::bytes;
+    Urgency urgency = Urgency::now;
+    std::string what;  // for errors: "gather 'layer.weight'"
+    std::function<void(Result<void>)> done;
+  };
+  // `done` is called exactly once, not before pull() returns. Of this rank itself it may be asked, too.
+  uint64_t pull(Pull pull);
+  void hurry(uint64_t id);
+  // Pulls and waits.
+  Result<void> pull_now(Pull pull);
+
+  Result<void> tell(int to, const Notice& notice);
+  Result<void> tell_all(const Notice& notice);  // but this one
+
+  // Until `ready`, which is asked again after every notice and every nudge(); `late` names the rank that keeps it waiting.
+  Result<void> wait(const std::string& what, const std::function<bool()>& ready,
+                    const std::function<int()>& late);
+  void nudge();
+
+  // Tells the others that nothing more comes from here, and ends the threads. Pulls under way fail.
+  void close();
+  ExchangeStats stats() const;
+
+ private:
+  struct Offer {
+    Offered what;
+    uint64_t version = 0;
+    unsigned readers = 0;
+    Bytes given = 0;
+  };
+  struct Pending {  // asked of a peer
+    Pull pull;
+    Bytes arrived = 0;
+    bool arriving = false;  // a receiver is writing into its memory
+    std::chrono::steady_clock::time_point since;
+  };
+  struct Peer {
+    Mutex sending;
+    std::deque<Message> asked;
+    std::optional<Error> gone;  // why it is not there any more
+    bool left = false;          // said farewell
+    Thread receiver;
+    Thread server;
+  };
+
+  Exchange(Transport& transport, ExchangeOptions options);
+  Result<void> start_threads();
+  void receive_from(int from);
+  Result<void> take(int from, const Message& message, std::span<std::byte> bounce);
+  Result<void> take_data(int from, const Message& message, std::span<std::byte> bounce);
+  void serve(int to);
+  std::optional<Message> next_for(Peer& peer) BOTTOMLESS_REQUIRES(mutex_);
+  bool can_answer(const Message& message) const BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> answer(int to, const Message& message, std::span<std::byte> encoded);
+  Result<void> send_pieces(int to, const Message& message, const Offered& offered,
+                           std::span<std::byte> encoded);
+  Result<void> deliver(int to, const Message& header, std::span<const std::byte> payload);
+  void give_up_on(int peer, Error why);
+  void finish(uint64_t id, Result<void> outcome);
+  void watch_deadlines();
+  std::string ask_status(int of);
+  Error lost(int peer, const std::string& what) const BOTTOMLESS_REQUIRES(mutex_);
+
+  Transport& transport_;
+  const ExchangeOptions options_;
+  PieceCache pieces_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+  bool closed_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+  uint64_t next_id_ BOTTOMLESS_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<Key, Offer> offers_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Pending> pending_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, std::string> statuses_ BOTTOMLESS_GUARDED_BY(mutex_);
+  ExchangeStats stats_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Peer>> peers_;  // their queues under mutex_
+  Thread watchdog_;
+};
+
+}  // namespace bottomless

@@ -1,0 +1,49 @@
+// The source of a sharded storage: each rank has a share of it, and a block is pulled from those who have parts of it, all
+// at the same time.
+// Thread-safety: see Source; renew() from one thread at a time.
+// Lifetime: the exchange outlives every fetch.
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "engine/source.h"
+#include "ranks/exchange.h"
+#include "ranks/layout.h"
+
+namespace bottomless {
+
+struct Sharded {
+  std::string name;  // for errors
+  Exchange::Key key = 0;
+  std::vector<Share> shares;  // by rank
+  Element element = Element::bytes;
+  Format format = Format::plain;
+};
+
+class Gather final : public Source {
+ public:
+  Gather(Exchange& exchange, Sharded sharded) : exchange_(exchange), sharded_(std::move(sharded)) {}
+
+  void fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done done) override;
+  void hurry(Bytes offset) override;
+
+  // From now on this version is asked for.
+  void renew(uint64_t version) { version_.store(version, std::memory_order_relaxed); }
+  uint64_t version() const { return version_.load(std::memory_order_relaxed); }
+  const Sharded& sharded() const { return sharded_; }
+
+ private:
+  struct Fetch;
+
+  Exchange& exchange_;
+  const Sharded sharded_;
+  std::atomic<uint64_t> version_{0};  // nothing is published through it
+  Mutex mutex_;
+  std::map<Bytes, std::vector<uint64_t>> under_way_ BOTTOMLESS_GUARDED_BY(mutex_);  // by offset
+};
+
+}  // namespace bottomless

@@ -1,0 +1,32 @@
+// What ranks say to each other: a header of fixed size, and behind some of them `bytes` of payload.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace bottomless {
+
+enum class MessageKind : uint32_t {
+  notice,  // for the owner of the exchange; `key`, `version` and `offset` are its own
+  pull,    // send me `bytes` from `offset` of `key`, not older than `version`, as `id`
+  hurry,   // somebody waits for the pull `id`
+  data,  // a piece of the answer to `id`: `offset` counts from the pull's own; payload, which stands for `version` bytes
+  failed,      // the pull `id` cannot be answered; payload: why
+  ask_status,  // what are you doing? answer as `id`
+  status,      // payload: words
+  farewell,    // nothing more comes from here
+};
+
+struct Message {
+  MessageKind kind = MessageKind::notice;
+  uint32_t format = 0;  // of the data: see Format
+  uint64_t id = 0;
+  uint64_t key = 0;
+  uint64_t version = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint32_t urgent = 0;
+  uint32_t incoming = 0;  // in a queue: to be answered here, not to be sent
+};
+static_assert(sizeof(Message) == 56);
+
+}  // namespace bottomless
