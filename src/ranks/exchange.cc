@@ -60,7 +60,7 @@ Result<void> Exchange::start_threads() {
 
 Exchange::~Exchange() { close(); }
 
-void Exchange::close() {
+void Exchange::close(Farewell farewell) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(closing_, true)) return;
@@ -68,9 +68,10 @@ void Exchange::close() {
   }
   for (auto& peer : peers_) peer->server.join();  // they end after what they are sending
   for (int i = 0; i < ranks(); ++i) {
-    if (i == rank()) continue;
+    if (i == rank() || farewell == Farewell::unsaid) continue;
     (void)deliver(i, {.kind = MessageKind::farewell}, {});  // whoever is gone needs none
   }
+  if (farewell == Farewell::said) await_farewells();
   transport_.close();
   for (auto& peer : peers_) peer->receiver.join();
   {
@@ -80,6 +81,20 @@ void Exchange::close() {
   }
   watchdog_.join();
   for (int i = 0; i < ranks(); ++i) give_up_on(i, {Code::io, "this rank has left the others"});
+}
+
+// A peer's farewell finds nobody who takes it once the transport is closed, and the peer would wait for that.
+void Exchange::await_farewells() {
+  const auto until = std::chrono::steady_clock::now() +
+                     std::min<std::chrono::nanoseconds>(options_.deadline, std::chrono::seconds(5));
+  MutexLock lock(mutex_);
+  const auto is_here = [this](int i) BOTTOMLESS_REQUIRES(mutex_) {
+    return i != rank() && !peers_[static_cast<size_t>(i)]->gone;
+  };
+  for (int i = 0; i < ranks(); ++i) {
+    while (is_here(i) && std::chrono::steady_clock::now() < until)
+      changed_.wait_for(mutex_, std::chrono::milliseconds(50));
+  }
 }
 
 Error Exchange::lost(int peer, const std::string& what) const {
@@ -206,7 +221,7 @@ void Exchange::nudge() {
 }
 
 Result<void> Exchange::wait(const std::string& what, const std::function<bool()>& ready,
-                            const std::function<int()>& late) {
+                            const std::function<int()>& late, Patience patience) {
   const auto since = std::chrono::steady_clock::now();
   for (;;) {
     if (ready()) return {};
@@ -218,7 +233,8 @@ Result<void> Exchange::wait(const std::string& what, const std::function<bool()>
         if (peer.gone && !peer.left) return lost(i, what);
       }
       if (closing_) return Error{Code::io, what + ": this rank has left the others"};
-      if (std::chrono::steady_clock::now() - since < options_.deadline) {
+      if (patience == Patience::endless ||
+          std::chrono::steady_clock::now() - since < options_.deadline) {
         // What ready() asks about may have changed before the lock was taken: look again soon.
         changed_.wait_for(mutex_, std::chrono::milliseconds(20));
         continue;

@@ -102,12 +102,15 @@ class Exchange {
   Result<void> tell_all(const Notice& notice);  // but this one
 
   // Until `ready`, which is asked again after every notice and every nudge(); `late` names the rank that keeps it waiting.
+  enum class Patience { until_deadline, endless };
   Result<void> wait(const std::string& what, const std::function<bool()>& ready,
-                    const std::function<int()>& late);
+                    const std::function<int()>& late, Patience patience = Patience::until_deadline);
   void nudge();
 
-  // Tells the others that nothing more comes from here, and ends the threads. Pulls under way fail.
-  void close();
+  // Ends the threads; pulls under way fail. Others are told that nothing more comes from here, unless something went
+  // wrong: for those who still wait for it this rank has ended then.
+  enum class Farewell { said, unsaid };
+  void close(Farewell farewell = Farewell::said);
   ExchangeStats stats() const;
 
  private:
@@ -146,6 +149,7 @@ class Exchange {
   Result<void> deliver(int to, const Message& header, std::span<const std::byte> payload);
   void give_up_on(int peer, Error why);
   void finish(uint64_t id, Result<void> outcome);
+  void await_farewells();
   void watch_deadlines();
   std::string ask_status(int of);
   Error lost(int peer, const std::string& what) const BOTTOMLESS_REQUIRES(mutex_);

@@ -93,6 +93,10 @@ void release(void* address) {
 void install_allocator() { allocator().install(); }
 void remove_allocator() { allocator().remove(); }
 
+c10::DataPtr managed_data_ptr(void* address) {
+  return {address, address, &release, c10::Device(c10::kCPU)};
+}
+
 c10::Allocator* default_cpu_allocator() {
   return Process::get().sessions().has_current() ? &allocator() : c10::GetDefaultCPUAllocator();
 }

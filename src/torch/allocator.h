@@ -3,10 +3,7 @@
 // the limit.
 // Thread-safety: as c10::Allocator, from any thread.
 #pragma once
-
-namespace c10 {
-struct Allocator;
-}
+#include <c10/core/Allocator.h>
 
 namespace bottomless {
 
@@ -17,5 +14,8 @@ void remove_allocator();  // new storages come from the allocator before; living
 // In the place of c10's function of that name, see system_calls.h: storages made or unpickled by
 // Python ask for torch's own allocator and not for the one that is installed.
 c10::Allocator* default_cpu_allocator();
+
+// What owns the storage that an engine gave at `address`.
+c10::DataPtr managed_data_ptr(void* address);
 
 }  // namespace bottomless

@@ -5,6 +5,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <atomic>
+
 #include "torch/collectives.h"
 #include "torch/deferred.h"
 #include "torch/errors.h"
@@ -23,6 +25,8 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
 thread_local OperatorScope* t_current = nullptr;
+// Names live as long as the process. Relaxed: nothing is read through it but the name.
+std::atomic<const char*> latest_name{""};
 
 c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
@@ -94,7 +98,10 @@ void intercept_on_this_thread() {
 OperatorScope::OperatorScope(std::string_view name, Allocations allocations)
     : name_(name), allocations_(allocations), outer_(t_current) {
   t_current = this;
+  latest_name.store(name.data(), std::memory_order_relaxed);
 }
+
+const char* OperatorScope::latest() { return latest_name.load(std::memory_order_relaxed); }
 
 OperatorScope::~OperatorScope() { t_current = outer_; }
 

@@ -34,6 +34,8 @@ class OperatorScope {
   OperatorScope& operator=(const OperatorScope&) = delete;
 
   static OperatorScope* current();
+  // The operator that began last, on whatever thread; for people.
+  static const char* latest();
 
   std::string_view name() const { return name_; }
   // Where allocations and frees of this operator in `session` are pinned; null while allocations

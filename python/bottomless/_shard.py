@@ -1,0 +1,369 @@
+"""ZeRO over ranks: ``bottomless.shard(model, optimizer, stage=3)``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime
+import math
+import sys
+import warnings
+from typing import Any, Callable, Iterator
+
+import torch
+import torch.distributed as dist
+
+from . import _core  # torch.classes.bottomless is in it
+from ._sharded_gradient import ShardedGradient
+
+_grad = torch.Tensor.grad  # the plain attribute, under the one of Slice
+
+# Optimizers that treat elements one by one, so that a share of a parameter is as good as a parameter.
+_ELEMENTWISE = {
+    "torch.optim": ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD"),
+    "bottomless.optim": ("SGD", "Adam", "AdamW", "Adagrad", "Lion"),
+}
+
+
+class Slice(torch.nn.Parameter):
+    """This rank's share of a parameter: what the optimizer updates. Looking at its gradient has it reduced first."""
+
+    _sharded: Sharded
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor, sharded: Sharded, requires_grad: bool) -> Slice:
+        made = torch.Tensor._make_subclass(cls, data, requires_grad)
+        made._sharded = sharded
+        return made
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    @property
+    def grad(self) -> torch.Tensor | None:  # type: ignore[override]
+        self._sharded._look()
+        return _grad.__get__(self)
+
+    @grad.setter
+    def grad(self, value: torch.Tensor | None) -> None:
+        _grad.__set__(self, value)
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        return torch.nn.Parameter(self.detach(), self.requires_grad).__reduce_ex__(protocol)
+
+
+class Sharded:
+    """A model whose parameters, gradients and optimizer states are spread over the ranks. Made by :func:`shard`."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        stage: int,
+        group: dist.ProcessGroup | None,
+        deadline: float,
+        broadcast_buffers: bool,
+        quantised_weights: bool,
+        quantised_gradients: bool,
+    ) -> None:
+        if not dist.is_initialized():
+            raise RuntimeError("bottomless: shard a model: call torch.distributed.init_process_group() first")
+        if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
+            raise ValueError(f"bottomless: shard a model: {type(optimizer).__name__} cannot be sharded; AdamW and others can")
+        self.model = model
+        self.optimizer = optimizer
+        self.stage = stage
+        self._parameters: list[torch.nn.Parameter] = []
+        self._names: list[str] = []
+        for name, parameter in model.named_parameters():
+            self._names.append(name)
+            self._parameters.append(parameter)
+        of_optimizer = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        known = {id(parameter) for parameter in self._parameters}
+        for number, parameter in enumerate(of_optimizer):
+            if id(parameter) not in known:
+                self._names.append(f"optimizer.{number}")
+                self._parameters.append(parameter)
+        self._buffers = list(model.buffers()) if broadcast_buffers else []
+        self.whole_tensors = not _is_elementwise(optimizer)
+        ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+        # A group of its own, so that nothing of the script's gets in between; its waits have our own deadline.
+        self._group = dist.new_group(ranks, backend="gloo", timeout=datetime.timedelta(days=365))
+        self.rank, self.ranks = dist.get_rank(self._group), len(ranks)
+        if self.whole_tensors and self.rank == 0:
+            print(
+                f"bottomless: {type(optimizer).__name__} may look at a parameter as a whole: each rank updates whole parameters",
+                file=sys.stderr,
+            )
+        self._core = torch.classes.bottomless.Shards(
+            self._group.group_name, self._names, self._parameters, stage,
+            self.whole_tensors, quantised_weights, quantised_gradients, float(deadline),
+        )  # fmt: skip
+        self._slices = [
+            Slice(self._core.slice(i), self, parameter.requires_grad) for i, parameter in enumerate(self._parameters)
+        ]
+        self._local: dict[int, torch.Tensor] = {}  # gradients that are not given away yet
+        self._unreduced = False
+        self._looking = False
+        self._norms: torch.Tensor | None = None
+        self._syncs = True
+        self._closed = False
+        self._hooked: set[int] = set()
+        self._listen()
+        self._rebuild_groups()
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
+        if hasattr(optimizer, "needs_all_gradients"):
+            optimizer._sum_over_ranks = self._sum_over_ranks
+        for buffer in self._buffers:
+            self._core.copy_from_first(buffer)
+        atexit.register(self._at_exit)
+
+    # What people call.
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients accumulate on each rank, without traffic, until a backward pass outside of this."""
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """torch.nn.utils.clip_grad_norm_ over all ranks; that one works as well."""
+        return torch.nn.utils.clip_grad_norm_(self._parameters, max_norm, norm_type)
+
+    def stats(self) -> dict[str, int]:
+        """Traffic of this rank since it was made, as it crossed the network."""
+        return dict(self._core.stats())
+
+    def close(self) -> None:
+        """Waits until all ranks are done. What a rank has more steps than others, these take part in."""
+        if self._closed:
+            return
+        while not self._core.leave():
+            self.optimizer.step()
+        self._end()
+        self._core.close()
+
+    # The optimizer's side.
+
+    def _rebuild_groups(self) -> None:
+        slices = {id(parameter): own for parameter, own in zip(self._parameters, self._slices)}
+        index = {id(parameter): i for i, parameter in enumerate(self._parameters)}
+        states = dict(self.optimizer.state)
+        self.optimizer.state.clear()
+        for group in self.optimizer.param_groups:
+            owned = []
+            for parameter in group["params"]:
+                own = slices[id(parameter)]
+                if own.numel() > 0:
+                    owned.append(own)
+                    if parameter in states:
+                        self.optimizer.state[own] = self._sliced(states[parameter], parameter, index[id(parameter)])
+            if "param_names" in group:
+                names = {id(slices[id(p)]): name for p, name in zip(group["params"], group["param_names"])}
+                group["param_names"] = [names[id(own)] for own in owned]
+            group["params"][:] = owned
+
+    def _sliced(self, state: dict[str, Any], parameter: torch.Tensor, index: int) -> dict[str, Any]:
+        begin, end = self._bounds(index)[self.rank]
+        own = self._slices[index]
+        return {
+            name: value.reshape(-1)[begin:end].clone().view_as(own)
+            if torch.is_tensor(value) and value.shape == parameter.shape and value.dim() > 0
+            else value
+            for name, value in state.items()
+        }
+
+    def _bounds(self, index: int) -> list[tuple[int, int]]:
+        flat = self._core.bounds(index)
+        return list(zip(flat[::2], flat[1::2]))
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # torch hands the optimizer over as well
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._give_away()
+        self._take(self._core.begin_step())
+        self._unreduced = False
+        if closure is not None:
+            return (args[0], lambda: loss), {}
+        return None
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._norms = None
+        self._core.end_step()
+        for buffer in self._buffers:
+            self._core.copy_from_first(buffer)
+        self._listen()
+
+    def _sum_over_ranks(self, value: float) -> float:
+        return self._core.sum_over_ranks(torch.tensor([value], dtype=torch.float64)).item()
+
+    # Gradients.
+
+    def _listen(self) -> None:
+        for i, parameter in enumerate(self._parameters):
+            if parameter.requires_grad and i not in self._hooked:
+                self._hooked.add(i)
+                parameter.register_post_accumulate_grad_hook(lambda parameter, i=i: self._final(i, parameter))
+
+    @torch.no_grad()
+    def _final(self, index: int, parameter: torch.Tensor) -> None:
+        if self._closed:
+            return
+        grad = parameter.grad
+        if not isinstance(grad, ShardedGradient):
+            self._begin_gradients()
+            self._add(index, grad)
+            parameter.grad = ShardedGradient(parameter, self, index)
+        if self._syncs and self.stage >= 2:
+            self._core.contribute(index, self._local.pop(index))
+
+    def _begin_gradients(self) -> None:
+        """Whoever has no gradient yet has been zeroed, or never had one; on other ranks it may get one."""
+        for i, parameter in enumerate(self._parameters):
+            if parameter.grad is None and parameter.requires_grad:
+                _grad.__set__(self._slices[i], None)
+                parameter.grad = ShardedGradient(parameter, self, i)
+
+    def _add(self, index: int, gradient: torch.Tensor) -> None:
+        """What backward has made."""
+        self._unreduced = True
+        self._norms = None
+        before = self._local.get(index)
+        self._local[index] = gradient if before is None else before.add_(gradient)
+
+    def _give_away(self) -> None:
+        for index in sorted(self._local):
+            self._core.contribute(index, self._local.pop(index))
+
+    @torch.no_grad()
+    def _look(self) -> None:
+        if self._unreduced and not self._looking:
+            self._unreduced = False
+            self._give_away()
+            self._take(self._core.reduce())
+
+    @torch.no_grad()
+    def _take(self, sums: list[torch.Tensor | None]) -> None:
+        for own, new in zip(self._slices, sums):
+            if new is None:
+                continue
+            new = new.view_as(own)
+            grad = _grad.__get__(own)
+            if grad is None:
+                _grad.__set__(own, new)
+            else:
+                grad.add_(new)
+
+    def _zero(self, indices: list[int]) -> None:
+        for index in indices:
+            self._local.pop(index, None)
+            grad = self._slices[index].grad
+            if grad is not None:
+                grad.zero_()
+        self._norms = None
+
+    @torch.no_grad()
+    def _on_share(self, index: int, change: Callable[[torch.Tensor], Any]) -> None:
+        grad = self._slices[index].grad
+        if grad is not None:
+            change(grad)
+        self._norms = None
+
+    @torch.no_grad()
+    def _norm(self, index: int, dtype: torch.dtype) -> torch.Tensor:
+        if self._norms is None:
+            squares = torch.zeros(len(self._slices), dtype=torch.float64)
+            for i, own in enumerate(self._slices):
+                grad = own.grad
+                if grad is not None and grad.numel() > 0:
+                    if grad.dtype in (torch.float32, torch.bfloat16, torch.float16):
+                        squares[i] = torch.ops.bottomless.sum_of_squares(grad).item()
+                    else:
+                        squares[i] = math.pow(torch.linalg.vector_norm(grad).item(), 2)
+            self._norms = self._core.sum_over_ranks(squares).sqrt()
+        return self._norms[index].to(dtype)
+
+    @torch.no_grad()
+    def _full_gradient(self, index: int) -> torch.Tensor:
+        own = self._slices[index]
+        grad = own.grad
+        parameter = self._parameters[index]
+        return self._gathered(index, grad if grad is not None else torch.zeros_like(own), parameter)
+
+    def _gathered(self, index: int, own: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """The whole of which every rank has `own`. All ranks must ask, in the same order."""
+        self._asked = getattr(self, "_asked", 0) + 1
+        number = self._asked
+        if own.numel() > 0:
+            self._core.publish(number, own)
+        whole = torch.empty_like(like.detach(), dtype=own.dtype)
+        flat = whole.as_strided((whole.numel(),), (1,))
+        for rank, (begin, end) in enumerate(self._bounds(index)):
+            if end > begin:
+                part = torch.empty(end - begin, dtype=own.dtype)
+                self._core.read(rank, number, 0, part)
+                flat[begin:end] = part
+        self._core.sum_over_ranks(torch.zeros(1))  # everybody has had it
+        if own.numel() > 0:
+            self._core.retract(number)
+        return whole
+
+    # The end.
+
+    def _end(self) -> None:
+        self._closed = True
+        for hook in self._hooks:
+            hook.remove()
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        if self._closed:
+            return
+        if getattr(sys, "last_value", None) is not None:  # the script failed: others shall not wait for it
+            self._end()
+            self._core.abandon()
+            return
+        try:
+            self.close()
+        except RuntimeError as error:
+            self._end()
+            self._core.abandon()
+            print(f"bottomless: {error}", file=sys.stderr)
+
+
+def _is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+    kind = type(optimizer)
+    return any(
+        kind.__name__ in names and kind.__module__.startswith(package) for package, names in _ELEMENTWISE.items()
+    )
+
+
+def shard(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    stage: int = 3,
+    *,
+    group: dist.ProcessGroup | None = None,
+    deadline: float = 600.0,
+    broadcast_buffers: bool = True,
+    quantised_weights: bool = False,
+    quantised_gradients: bool = False,
+) -> Sharded:
+    """Spread a model's training over the ranks of torch.distributed. Call it on all of them, under a limit.
+
+    Of every parameter each rank keeps a share, and the optimizer updates that. ``stage`` 1 shards the optimizer's states, 2
+    gradients too, 3 parameters too: whole parameters are gathered when an operator needs them, and leave when their room is
+    needed. All ranks begin with rank 0's parameters. The script goes on as before: gradients are the means over all ranks.
+    """
+    return Sharded(
+        model, optimizer, stage, group, deadline, broadcast_buffers, quantised_weights, quantised_gradients
+    )

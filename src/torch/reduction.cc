@@ -1,0 +1,333 @@
+#include "torch/reduction.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "torch/managed.h"
+#include "torch/shard_roles.h"
+
+namespace bottomless {
+Reduction::Reduction(std::vector<ReducedParameter> parameters, Format format, int rank, int ranks,
+                     Bytes piece_bytes)
+    : rank_(rank),
+      ranks_(ranks),
+      parameters_(std::move(parameters)),
+      format_(format),
+      piece_bytes_(piece_bytes),
+      work_(parameters_.size()),
+      ended_(static_cast<size_t>(ranks), 0),
+      turns_(parameters_.size(), 0) {}
+
+Result<void> Reduction::start(Exchange& exchange) {
+  exchange_ = &exchange;
+  Result<Thread> thread = Thread::start("bl-reduce", [this] { run(); });
+  if (!thread.ok()) return std::move(thread).error();
+  thread_ = std::move(thread).value();
+  return {};
+}
+
+Reduction::~Reduction() { close(); }
+
+void Reduction::close() {
+  {
+    MutexLock lock(mutex_);
+    closing_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+// Round and turn are small numbers that tell neighbours apart.
+Exchange::Key Reduction::key_of(size_t parameter, uint64_t round, uint32_t turn) const {
+  return role_key(Role::gradient, (round & 0xFFFF) << 40 | uint64_t{turn & 0xFFFF} << 24 |
+                                      static_cast<uint64_t>(parameter));
+}
+
+Result<void> Reduction::contribute(size_t parameter, at::Tensor gradient) {
+  uint64_t round = 0;
+  uint32_t turn = 0;
+  {
+    MutexLock lock(mutex_);
+    if (failure_) return *failure_;
+    round = round_;
+    turn = turns_[parameter]++;
+    const Exchange::Key key = key_of(parameter, round, turn);
+    exchange_->offer(key, 1, offered(gradient, 0, parameters_[parameter].element));
+    contributions_.push_back({parameter, key, std::move(gradient)});
+    note_ready(parameter, rank_, round, turn);
+  }
+  return exchange_->tell_all({kReady, static_cast<uint64_t>(parameter), round << 32 | turn});
+}
+
+void Reduction::note_ready(size_t parameter, int rank, uint64_t round, uint32_t turn) {
+  Work& work = work_[parameter];
+  auto& ranks = work.ready[{round, turn}];
+  ranks.resize(static_cast<size_t>(ranks_));
+  ranks[static_cast<size_t>(rank)] = true;
+  work.rounds.insert(round);
+  changed_.notify_all();
+}
+
+void Reduction::noticed(int from, const Notice& notice) {
+  MutexLock lock(mutex_);
+  if (notice.what == kReady) {
+    note_ready(notice.first, from, notice.second >> 32, static_cast<uint32_t>(notice.second));
+  } else if (notice.what == kRoundEnds) {
+    auto& ended = ended_[static_cast<size_t>(from)];
+    ended = std::max(ended, notice.first + 1);
+    changed_.notify_all();
+  }
+}
+
+void Reduction::end_rounds_of(int rank, uint64_t rounds) {
+  MutexLock lock(mutex_);
+  auto& ended = ended_[static_cast<size_t>(rank)];
+  ended = std::max(ended, rounds);
+  changed_.notify_all();
+}
+
+Result<void> Reduction::end_round() {
+  uint64_t round = 0;
+  {
+    MutexLock lock(mutex_);
+    round = round_++;
+    ended_[static_cast<size_t>(rank_)] = round_;
+    std::fill(turns_.begin(), turns_.end(), 0);
+    changed_.notify_all();
+  }
+  return exchange_->tell_all({kRoundEnds, round, 0});
+}
+
+void Reduction::skip_to_round(uint64_t round) {
+  MutexLock lock(mutex_);
+  round_ = allowed_ = std::max(round_, round);
+  for (uint64_t& ended : ended_) ended = std::max(ended, round_);
+  std::fill(turns_.begin(), turns_.end(), 0);
+  changed_.notify_all();
+}
+
+uint64_t Reduction::round() const {
+  MutexLock lock(mutex_);
+  return round_;
+}
+
+std::optional<Error> Reduction::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+int Reduction::late_rank() {
+  MutexLock lock(mutex_);
+  const auto least = std::min_element(ended_.begin(), ended_.end());
+  return static_cast<int>(least - ended_.begin());
+}
+
+Result<void> Reduction::wait_for_rounds() {
+  const uint64_t rounds = round();
+  Result<void> waited = exchange_->wait(
+      "reduce gradients",
+      [&] {
+        MutexLock lock(mutex_);
+        if (failure_) return true;
+        const auto has_ended = [&](uint64_t ended) { return ended >= rounds; };
+        if (busy_ || !std::all_of(ended_.begin(), ended_.end(), has_ended)) return false;
+        return std::all_of(work_.begin(), work_.end(), [&](const Work& work) {
+          return work.round >= rounds || work.ready.empty();
+        });
+      },
+      [&] { return late_rank(); });
+  if (!waited.ok()) return waited;
+  if (std::optional<Error> failed = failure()) return std::move(*failed);
+  return {};
+}
+
+std::vector<at::Tensor> Reduction::take() {
+  MutexLock lock(mutex_);
+  std::vector<at::Tensor> sums;
+  for (Work& work : work_) sums.push_back(std::exchange(work.sum, {}));
+  allowed_ = round_;
+  changed_.notify_all();
+  return sums;
+}
+
+bool Reduction::take_changed(size_t parameter) {
+  MutexLock lock(mutex_);
+  return std::erase_if(work_[parameter].rounds, [&](uint64_t round) { return round < round_; }) > 0;
+}
+
+// What can be added next for the parameter, if anything: the turn goes round from this rank on, and passes over those
+// that have ended the round without it.
+std::optional<Reduction::Task> Reduction::advance(size_t parameter) {
+  Work& work = work_[parameter];
+  const int ranks = ranks_;
+  for (;;) {
+    if (work.ready.empty()) {
+      // Nobody has more for now. Rounds that are over for all need not be looked at again.
+      const uint64_t over = *std::min_element(ended_.begin(), ended_.end());
+      if (over > work.round) {
+        work.round = over;
+        work.turn = 0;
+        work.at = 0;
+      }
+      return std::nullopt;
+    }
+    if (work.round > allowed_) return std::nullopt;
+    while (work.at < ranks) {
+      const int rank = (rank_ + work.at) % ranks;
+      const auto found = work.ready.find({work.round, work.turn});
+      if (found != work.ready.end() && found->second[static_cast<size_t>(rank)])
+        return Task{parameter, rank, work.round, work.turn};
+      // A later turn of the same rank says as well that this one had nothing to wait for; turns come in order.
+      if (ended_[static_cast<size_t>(rank)] <= work.round) return std::nullopt;
+      ++work.at;
+    }
+    work.ready.erase({work.round, work.turn});
+    work.at = 0;
+    // The next turn of this round, or the round of what is there.
+    const bool more = !work.ready.empty() && work.ready.begin()->first.first == work.round;
+    if (more) {
+      work.turn = work.ready.begin()->first.second;
+    } else {
+      ++work.round;
+      work.turn = 0;
+    }
+  }
+}
+
+std::optional<Reduction::Task> Reduction::next_task() {
+  for (size_t i = 0; i < work_.size(); ++i) {
+    if (std::optional<Task> task = advance(i)) return task;
+  }
+  return std::nullopt;
+}
+
+void Reduction::run() {
+  for (;;) {
+    std::optional<Task> task;
+    {
+      MutexLock lock(mutex_);
+      busy_ = false;
+      while (!closing_ && (failure_ || !(task = next_task()))) {
+        // Ranks that wait for the end of a round are told by the exchange's own pulse.
+        changed_.wait_for(mutex_, std::chrono::milliseconds(20));
+        if (!contributions_.empty()) break;
+      }
+      if (closing_) return;
+      busy_ = task.has_value();
+    }
+    if (task) {
+      Result<void> added = add(*task);
+      MutexLock lock(mutex_);
+      if (added.ok()) {
+        ++work_[task->parameter].at;
+      } else {
+        failure_ = std::move(added).error();
+      }
+    }
+    free_given();
+    exchange_->nudge();
+  }
+}
+
+// Of what this rank has contributed, what everybody has had their part of.
+void Reduction::free_given() {
+  std::vector<Contribution> given;
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(contributions_, [&](Contribution& each) {
+      const Bytes whole = parameters_[each.parameter].shares.back().end;
+      if (exchange_->given(each.key) < whole) return false;
+      given.push_back(std::move(each));
+      return true;
+    });
+  }
+  for (const Contribution& each : given) exchange_->withdraw(each.key);
+}
+
+Result<void> Reduction::add(const Task& task) {
+  const ReducedParameter& parameter = parameters_[task.parameter];
+  const Share share = parameter.shares[static_cast<size_t>(rank_)];
+  if (share.bytes() == 0) return {};
+  at::Tensor sum;
+  {
+    MutexLock lock(mutex_);
+    sum = work_[task.parameter].sum;
+  }
+  const bool first = !sum.defined();
+  if (first) {
+    Result<at::Tensor> made =
+        new_managed(share.bytes(), parameter.like.scalar_type(), Kind::gradient);
+    if (!made.ok()) return std::move(made).error();
+    sum = std::move(made).value();
+  }
+  // While one piece is added, the next one is on its way.
+  struct Arrival {
+    std::optional<Result<void>> outcome;
+  };
+  std::array<std::shared_ptr<Arrival>, 2> arrivals;
+  const auto ask = [&](Bytes at) {
+    const size_t which = at / piece_bytes_ % 2;
+    const Bytes bytes = std::min(piece_bytes_, share.bytes() - at);
+    buffers_[which].resize(bytes);
+    auto arrival = arrivals[which] = std::make_shared<Arrival>();
+    (void)exchange_->pull({.from = task.from,
+                           .key = key_of(task.parameter, task.round, task.turn),
+                           .version = 1,
+                           .offset = share.begin + at,
+                           .into = buffers_[which],
+                           .format = format_,
+                           .element = parameter.element,
+                           .what = "reduce the gradient of '" + parameter.name + "'",
+                           .done = [this, arrival](Result<void> outcome) {
+                             MutexLock lock(mutex_);
+                             arrival->outcome = std::move(outcome);
+                             changed_.notify_all();
+                           }});
+  };
+  const auto wait_for = [&](size_t which) -> Result<void> {
+    MutexLock lock(mutex_);
+    while (!arrivals[which]->outcome) changed_.wait(mutex_);
+    return std::move(*arrivals[which]->outcome);
+  };
+  ask(0);
+  for (Bytes at = 0; at < share.bytes(); at += piece_bytes_) {
+    const size_t which = at / piece_bytes_ % 2;
+    if (at + piece_bytes_ < share.bytes()) ask(at + piece_bytes_);
+    Result<void> arrived = wait_for(which);
+    if (arrived.ok()) arrived = add_piece(sum, first, at, buffers_[which]);
+    if (!arrived.ok()) {
+      // What was asked for writes into these buffers until it is done.
+      if (at + piece_bytes_ < share.bytes()) (void)wait_for(1 - which);
+      return arrived;
+    }
+  }
+  MutexLock lock(mutex_);
+  work_[task.parameter].sum = std::move(sum);
+  return {};
+}
+
+Result<void> Reduction::add_piece(const at::Tensor& sum, bool first, Bytes at,
+                                  std::span<std::byte> piece) {
+  const auto element = static_cast<Bytes>(sum.element_size());
+  const auto begin = static_cast<int64_t>(at / element);
+  const auto count = static_cast<int64_t>(piece.size() / element);
+  Result<PinnedRange> pinned = pin_range(sum, at, piece.size(), Access::write, "reduce gradients");
+  if (!pinned.ok()) return std::move(pinned).error();
+  const BesideOperators beside;  // it is pinned: no operator here is one of the program's
+  at::Tensor into = sum.narrow(0, begin, count);
+  const at::Tensor added = at::from_blob(piece.data(), {count}, sum.options());
+  const double share = 1.0 / ranks_;
+  if (first) {
+    into.copy_(added).mul_(share);
+  } else {
+    into.add_(added, share);
+  }
+  return {};
+}
+
+}  // namespace bottomless

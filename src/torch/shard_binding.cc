@@ -1,0 +1,107 @@
+// Sharding as Python sees it: torch.classes.bottomless.Shards. A thin layer; python/bottomless/_shard.py says what it is for.
+#include <torch/custom_class.h>
+
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+
+#include "torch/shard_roles.h"
+#include "torch/sharding.h"
+
+namespace bottomless {
+namespace {
+
+class Shards final : public torch::CustomClassHolder {
+ public:
+  Shards(const std::string& group, std::vector<std::string> names,
+         std::vector<at::Tensor> parameters, int64_t stage, bool whole, bool quantised_weights,
+         bool quantised_gradients, double deadline_seconds)
+      : sharding_(
+            c10d::resolve_process_group(group)->getBackend(c10::DeviceType::CPU), std::move(names),
+            std::move(parameters),
+            {.stage = static_cast<int>(stage),
+             .owning = whole ? Owning::whole : Owning::shares,
+             .weights = quantised_weights ? Format::eight_bits : Format::plain,
+             .gradients = quantised_gradients ? Format::eight_bits : Format::plain,
+             .deadline = std::chrono::nanoseconds(static_cast<int64_t>(deadline_seconds * 1e9))}) {}
+
+  at::Tensor slice(int64_t parameter) { return sharding_.slice(index(parameter)); }
+  // Begin and end of every rank's share, in elements.
+  std::vector<int64_t> bounds(int64_t parameter) {
+    std::vector<int64_t> bounds;
+    const auto element = static_cast<Bytes>(sharding_.slice(index(parameter)).element_size());
+    for (const Share& share : sharding_.shares(index(parameter))) {
+      bounds.push_back(static_cast<int64_t>(share.begin / element));
+      bounds.push_back(static_cast<int64_t>(share.end / element));
+    }
+    return bounds;
+  }
+  void contribute(int64_t parameter, const at::Tensor& gradient) {
+    sharding_.contribute(index(parameter), gradient);
+  }
+  std::vector<std::optional<at::Tensor>> reduce() { return optional(sharding_.reduce()); }
+  std::vector<std::optional<at::Tensor>> begin_step() { return optional(sharding_.begin_step()); }
+  void end_step() { sharding_.end_step(); }
+  at::Tensor sum_over_ranks(const at::Tensor& values) { return sharding_.sum_over_ranks(values); }
+  void copy_from_first(const at::Tensor& tensor) { sharding_.copy_from_first(tensor); }
+  void publish(int64_t number, const at::Tensor& tensor) { sharding_.publish(number, tensor); }
+  void retract(int64_t number) { sharding_.retract(number); }
+  void read(int64_t rank, int64_t number, int64_t offset, const at::Tensor& into) {
+    sharding_.read(static_cast<int>(rank), number, static_cast<Bytes>(offset), into);
+  }
+  bool leave() { return sharding_.leave(); }
+  void close() { sharding_.close(); }
+  void abandon() { sharding_.close(Exchange::Farewell::unsaid); }
+  c10::Dict<std::string, int64_t> stats() {
+    const ExchangeStats stats = sharding_.stats();
+    c10::Dict<std::string, int64_t> result;
+    const auto of = [&](Role role) -> int64_t {
+      const auto found = stats.received_by_role.find(static_cast<uint8_t>(role));
+      return found == stats.received_by_role.end() ? 0 : static_cast<int64_t>(found->second);
+    };
+    result.insert("steps", static_cast<int64_t>(sharding_.steps()));
+    result.insert("sent_bytes", static_cast<int64_t>(stats.sent_bytes));
+    result.insert("received_bytes", static_cast<int64_t>(stats.received_bytes));
+    result.insert("received_parameter_bytes", of(Role::parameter));
+    result.insert("received_gradient_bytes", of(Role::gradient));
+    return result;
+  }
+
+ private:
+  static size_t index(int64_t parameter) { return static_cast<size_t>(parameter); }
+  static std::vector<std::optional<at::Tensor>> optional(std::vector<at::Tensor> tensors) {
+    std::vector<std::optional<at::Tensor>> result;
+    for (at::Tensor& tensor : tensors) {
+      if (tensor.defined()) {
+        result.emplace_back(std::move(tensor));
+      } else {
+        result.emplace_back(std::nullopt);
+      }
+    }
+    return result;
+  }
+
+  Sharding sharding_;
+};
+
+TORCH_LIBRARY_FRAGMENT(bottomless, library) {
+  library.class_<Shards>("Shards")
+      .def(torch::init<std::string, std::vector<std::string>, std::vector<at::Tensor>, int64_t,
+                       bool, bool, bool, double>())
+      .def("slice", &Shards::slice)
+      .def("bounds", &Shards::bounds)
+      .def("contribute", &Shards::contribute)
+      .def("reduce", &Shards::reduce)
+      .def("begin_step", &Shards::begin_step)
+      .def("end_step", &Shards::end_step)
+      .def("sum_over_ranks", &Shards::sum_over_ranks)
+      .def("copy_from_first", &Shards::copy_from_first)
+      .def("publish", &Shards::publish)
+      .def("retract", &Shards::retract)
+      .def("read", &Shards::read)
+      .def("leave", &Shards::leave)
+      .def("close", &Shards::close)
+      .def("abandon", &Shards::abandon)
+      .def("stats", &Shards::stats);
+}
+
+}  // namespace
+}  // namespace bottomless

@@ -1,0 +1,127 @@
+// ZeRO over ranks: of every parameter each rank has a share, which its optimizer updates. The whole parameter is a storage
+// whose content the ranks have together, gathered when an operator needs it; its gradients are summed into the shares.
+// Stage 1 keeps whole gradients until they are reduced, and what was gathered; 2 gives gradients away as they become final;
+// 3 drops what was gathered, too, when its room is needed.
+//
+// A step: contribute() each gradient; reduce(), as often as somebody looks at them; begin_step(), which waits for all ranks;
+// the optimizer updates slices(); end_step(), from when on everybody gathers the new content.
+// Thread-safety: contribute() from any thread, everything else from one at a time.
+// Lifetime: the limit that was in force when it was made does not end before it. Errors are thrown as torch's.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "base/mutex.h"
+#include "ranks/gather.h"
+#include "torch/c10d_transport.h"
+#include "torch/reduction.h"
+#include "torch/session_table.h"
+
+namespace bottomless {
+
+enum class Owning { shares, whole };  // whole: for optimizers that look at a parameter as a whole
+
+struct ShardingOptions {
+  int stage = 3;
+  Owning owning = Owning::shares;
+  Format weights = Format::plain;    // as they are gathered
+  Format gradients = Format::plain;  // as they are reduced
+  std::chrono::nanoseconds deadline = std::chrono::minutes(10);
+};
+
+class Sharding {
+ public:
+  Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names,
+           std::vector<at::Tensor> parameters, const ShardingOptions& options);
+  ~Sharding();
+  Sharding(const Sharding&) = delete;
+  Sharding& operator=(const Sharding&) = delete;
+
+  int rank() const { return transport_.rank(); }
+  int ranks() const { return transport_.ranks(); }
+  size_t size() const { return parameters_.size(); }
+  // This rank's shares, of one dimension; where a rank owns whole parameters, with their shape, or without elements.
+  const at::Tensor& slice(size_t parameter) const { return parameters_[parameter].slice; }
+  const std::vector<Share>& shares(size_t parameter) const { return parameters_[parameter].shares; }
+
+  void contribute(size_t parameter, const at::Tensor& gradient);
+  std::vector<at::Tensor> reduce();      // see Reduction::take
+  std::vector<at::Tensor> begin_step();  // likewise
+  void end_step();
+
+  // The element-wise sum of all ranks' values (float64), in the order of ranks.
+  at::Tensor sum_over_ranks(const at::Tensor& values);
+  void copy_from_first(const at::Tensor& tensor);  // rank 0's content to all
+
+  // Lets others read a tensor, under a number that all ranks know it by.
+  void publish(int64_t number, const at::Tensor& tensor);
+  void retract(int64_t number);
+  void read(int rank, int64_t number, Bytes offset, const at::Tensor& into);
+
+  // Nothing more to do here. True: nor for anybody else. False: the others begin a step, which this rank has to take part
+  // in.
+  bool leave();
+  void close(Exchange::Farewell farewell = Exchange::Farewell::said);
+
+  uint64_t steps() const { return step_.load(std::memory_order_relaxed); }
+  ExchangeStats stats() const { return exchange_->stats(); }
+
+ private:
+  struct Parameter {
+    std::string name;
+    at::Tensor whole;
+    at::Tensor slice;
+    std::vector<Share> shares;
+    std::shared_ptr<Gather>
+        gather;  // null: too small, every rank keeps it and it is fetched at once
+    uint64_t version = 1;
+  };
+  class Doing;
+
+  void plan(const ShardingOptions& options);
+  void compare_models();
+  void distribute();
+  void become_sharded(Parameter& parameter);
+  void take_over_writes();
+  void fetch_small();
+  void pull_into(const at::Tensor& into, int from, Exchange::Key key, uint64_t version,
+                 Bytes offset, const std::string& what);
+  void noticed(int from, const Notice& notice);
+  void announce_step();
+  Exchange::Key offer_values(const at::Tensor& values);
+  void forget_values();
+  std::string describe() const;
+  Engine& engine() { return session_->engine(); }
+
+  SessionUse session_;
+  C10dTransport transport_;
+  const ShardingOptions options_;
+  Bytes piece_bytes_ = 0;
+  Bytes charged_ = 0;
+  std::vector<Parameter> parameters_;
+  std::vector<bool> written_;  // by somebody, outside of the optimizer
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Reduction> reduction_;
+  bool contributed_ = false;  // since the last reduce()
+  bool reduced_ = false;      // in this step
+  std::atomic<uint64_t> step_{0};
+  std::atomic<const char*> phase_{"between steps"};  // literals only
+  uint64_t values_asked_ = 0;
+  std::deque<std::pair<Exchange::Key, at::Tensor>> values_;
+
+  mutable Mutex mutex_;
+  std::vector<uint64_t> steps_ BOTTOMLESS_GUARDED_BY(mutex_);   // by rank: begun
+  std::vector<uint64_t> rounds_ BOTTOMLESS_GUARDED_BY(mutex_);  // ended by then
+  std::vector<bool> leaving_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::vector<size_t> written_elsewhere_ BOTTOMLESS_GUARDED_BY(mutex_);
+};
+
+}  // namespace bottomless
