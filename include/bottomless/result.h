@@ -15,6 +15,7 @@ enum class Code {
   no_space,          // the disk, or the part of it that was granted, is full
   io,                // the operating system refused or broke a transfer
   unsupported,       // this machine or kernel lacks a needed feature
+  corrupt,           // a file does not hold what it should: damaged, cut short or foreign
 };
 
 // What went wrong. The message says, in order: what was attempted, on which object, what was
