@@ -17,10 +17,11 @@ MAY_INCLUDE = {
     "plan": ["base"],
     "report": ["base", "plan"],
     "optim": ["base", "memory"],
+    "checkpoint": ["base", "io"],
     "engine": ["base", "memory", "io", "plan", "optim"],
     "ranks": ["base", "memory", "io", "optim", "engine"],
-    "torch": ["base", "memory", "io", "plan", "report", "optim", "engine", "ranks"],
-    "train": ["base", "memory", "io", "plan", "optim", "engine", "torch"],
+    "torch": ["base", "memory", "io", "plan", "report", "optim", "checkpoint", "engine", "ranks"],
+    "train": ["base", "memory", "io", "plan", "optim", "checkpoint", "engine", "ranks", "torch"],
     "cli": ["base", "memory", "io", "plan", "report", "engine"],
 }
 
