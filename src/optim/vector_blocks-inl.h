@@ -22,8 +22,9 @@ HWY_INLINE IntVector nearest(FloatVector v) {
   return hn::BitCast(Ints(), hn::Add(v, hn::Set(Floats(), 12582912.0f)));  // 1.5 * 2^23
 }
 
-// How a moment is coded: from m itself, but from the root of v, which the update has taken anyway. Only the lowest byte of
-// what encode() returns is the code; `offset` is that of quantised.h. encode_one() is for blocks whose scale is infinite.
+// How a moment is coded, from its root: that of v has been taken by the update anyway, that of m has its sign. Only the lowest
+// byte of what encode() returns is the code; `offset` is that of quantised.h. encode_one() is for blocks whose scale is
+// infinite: a root is zero, finite or negative where the value is.
 struct FirstCoding {
   using Code = int8_t;
   static constexpr Moment kMoment = Moment::first;
@@ -41,12 +42,15 @@ struct FirstCoding {
   }
 
   static float code_factor(float scale) { return 127.0f / std::sqrt(scale); }
-  static HWY_INLINE IntVector encode(FloatVector m, float code_factor, FloatVector offset) {
-    const FloatVector exact = hn::Mul(hn::Sqrt(hn::Abs(m)), hn::Set(Floats(), code_factor));
-    const FloatVector sign = hn::And(m, hn::SignBit(Floats()));
-    return nearest(hn::Xor(hn::Add(exact, offset), sign));
+  static Code encode_one(float root, float scale) { return encode_first(root, scale); }
+  static HWY_INLINE FloatVector root(FloatVector m) {
+    return hn::CopySignToAbs(hn::Sqrt(hn::Abs(m)), m);
   }
-  static Code encode_one(float m, float scale) { return encode_first(m, scale); }
+  static HWY_INLINE IntVector encode(FloatVector root, float code_factor, FloatVector offset) {
+    const FloatVector exact = hn::Mul(root, hn::Set(Floats(), code_factor));
+    const FloatVector sign = hn::And(root, hn::SignBit(Floats()));
+    return nearest(hn::Add(exact, hn::Xor(offset, sign)));
+  }
 };
 
 struct SecondCoding {
@@ -63,6 +67,7 @@ struct SecondCoding {
     return hn::Mul(root, root);
   }
 
+  static Code encode_one(float root, float scale) { return encode_second(root, scale); }
   static float code_factor(float scale) { return 255.0f / std::sqrt(std::sqrt(scale)); }
   static HWY_INLINE IntVector encode(FloatVector root, float code_factor, FloatVector offset) {
     const FloatVector exact = hn::Mul(hn::Sqrt(root), hn::Set(Floats(), code_factor));
@@ -71,8 +76,6 @@ struct SecondCoding {
     const IntVector smallest = hn::Min(hn::BitCast(Ints(), root), hn::Set(Ints(), 1));
     return hn::Max(code, hn::Add(nearest(hn::Zero(Floats())), smallest));
   }
-  // A root is zero or finite where the value is.
-  static Code encode_one(float root, float scale) { return encode_second(root, scale); }
 };
 
 template <class Coding, Order kOrder>

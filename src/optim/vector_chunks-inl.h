@@ -35,6 +35,10 @@ inline constexpr Order kOrderOf =
         ? Order::halves
         : kBestOrder;
 
+template <StateKind... kKinds>
+inline constexpr bool kMayQuantise =
+    ((kKinds == StateKind::quantised || kKinds == StateKind::any) || ...);
+
 // Known at compile time but for `any`.
 template <StateKind kKind>
 HWY_INLINE bool has_kind(const StateChunk& state, StateKind kind) {
@@ -186,12 +190,11 @@ HWY_NOINLINE bool update_plain_chunk(const Step step, const Chunk chunk) {
   return largest_lane(largest_gradient) < kInfinity;
 }
 
-// With a quantised state, the scale of a block must be known before any of it can be written. So the first half of the
-// update leaves behind, in the first-level cache, what the second half and the codes are made of: the first state, and what
-// moments() returns. Pairs lie there as they are.
+// With a quantised state, the scale of a block must be known before any code of it can be written. So the update leaves behind,
+// in the first-level cache, what the codes are made of: the roots of the states. Pairs lie there as they are.
 struct LeftBehind {
-  HWY_ALIGN float first[kChunk];
-  HWY_ALIGN float rest[kChunk];
+  HWY_ALIGN float first[kQuantisedChunk];
+  HWY_ALIGN float second[kQuantisedChunk];
 };
 
 HWY_INLINE void store_as_is(Pair v, float* to) {
@@ -210,31 +213,13 @@ HWY_INLINE void find_scale(const StateChunk& state, size_t block, IntVector larg
   state.code_factors[block] = scale == 0 ? 0 : Coding::code_factor(scale);
 }
 
-template <class Coding, StateKind kKind, Order kOrder>
-HWY_INLINE void encode_state(const StateChunk& state, size_t i, float code_factor, Pair value) {
-  if (!has_kind<kKind>(state, StateKind::quantised)) return;
-  const Pair offset = load_as_is(state.offsets + i % kBlock);
-  store_lowest_bytes<kOrder>(Coding::encode(value.a, code_factor, offset.a),
-                             Coding::encode(value.b, code_factor, offset.b),
-                             static_cast<typename Coding::Code*>(state.values) + i);
-}
-
-template <class Coding, StateKind kKind, Order kOrder>
-HWY_INLINE void encode_infinite(const StateChunk& state, size_t start, size_t end,
-                                const float* left_behind) {
-  if (has_kind<kKind>(state, StateKind::quantised) && std::isinf(state.scales[start / kBlock]))
-    encode_infinite_block<Coding, kOrder>(
-        left_behind + start, end - start,
-        static_cast<typename Coding::Code*>(state.values) + start);
-}
-
 template <StateKind kKind>
 HWY_INLINE float of_block(const StateChunk& state, const float* values, size_t block) {
   return has_kind<kKind>(state, StateKind::quantised) ? values[block] : 0;
 }
 
 template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
-HWY_NOINLINE bool update_moments_of_chunk(const Step step, const Chunk chunk, LeftBehind& left) {
+HWY_NOINLINE bool update_and_leave_behind(const Step step, const Chunk chunk, LeftBehind& left) {
   constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
   IntVector largest_gradient = hn::Zero(Ints());
   for (size_t start = 0; start < chunk.count; start += kBlock) {
@@ -248,12 +233,17 @@ HWY_NOINLINE bool update_moments_of_chunk(const Step step, const Chunk chunk, Le
       Pair first = load_state<FirstCoding, kFirst, kOrder>(chunk.first, i, first_unit);
       Pair second = load_state<SecondCoding, kSecond, kOrder>(chunk.second, i, second_unit);
       const Pair rest = update_moments(step, g, first, second);
-      largest_first = larger(largest_first, first);
-      largest_second = larger(largest_second, second);
+      if (has_kind<kFirst>(chunk.first, StateKind::quantised)) {
+        largest_first = larger(largest_first, first);
+        store_as_is({FirstCoding::root(first.a), FirstCoding::root(first.b)}, left.first + i);
+      }
+      if (has_kind<kSecond>(chunk.second, StateKind::quantised)) {
+        largest_second = larger(largest_second, second);
+        store_as_is(rest, left.second + i);
+      }
       store_state<kFirst, kOrder>(chunk.first, i, first, Nan::any);
       store_state<kSecond, kOrder>(chunk.second, i, second, Nan::any);
-      if constexpr (Step::kFirst) store_as_is(first, left.first + i);
-      store_as_is(rest, left.rest + i);
+      update_parameter<Step, Elements, kOrder>(step, chunk, i, p, g, first, rest);
     }
     find_scale<FirstCoding, kFirst>(chunk.first, block, largest_first);
     find_scale<SecondCoding, kSecond>(chunk.second, block, largest_second);
@@ -261,38 +251,32 @@ HWY_NOINLINE bool update_moments_of_chunk(const Step step, const Chunk chunk, Le
   return largest_lane(largest_gradient) < kInfinity;
 }
 
-template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
-HWY_NOINLINE void encode_and_apply(const Step step, const Chunk chunk, const LeftBehind& left) {
-  constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
-  IntVector seen = hn::Zero(Ints());
-  for (size_t start = 0; start < chunk.count; start += kBlock) {
-    const size_t block = start / kBlock, end = HWY_MIN(start + kBlock, chunk.count);
-    const float first_factor = of_block<kFirst>(chunk.first, chunk.first.code_factors, block);
-    const float second_factor = of_block<kSecond>(chunk.second, chunk.second.code_factors, block);
+template <class Coding, StateKind kKind, Order kOrder>
+HWY_NOINLINE void encode_chunk(const StateChunk state, size_t count, const float* left_behind) {
+  if (!has_kind<kKind>(state, StateKind::quantised)) return;
+  auto* const codes = static_cast<typename Coding::Code*>(state.values);
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t end = HWY_MIN(start + kBlock, count);
+    const float factor = state.code_factors[start / kBlock];
     for (size_t i = start; i < end; i += pair_lanes()) {
-      Pair first{hn::Zero(Floats()), hn::Zero(Floats())};
-      if constexpr (Step::kFirst) first = load_as_is(left.first + i);
-      const Pair rest = load_as_is(left.rest + i);
-      encode_state<FirstCoding, kFirst, kOrder>(chunk.first, i, first_factor, first);
-      encode_state<SecondCoding, kSecond, kOrder>(chunk.second, i, second_factor, rest);
-      const Pair p = load_pair<Elements::kParameter, kOrder>(chunk.parameter, i);
-      const Pair g = load_gradient<Step, Elements, kOrder>(step, chunk, i, p, seen);
-      update_parameter<Step, Elements, kOrder>(step, chunk, i, p, g, first, rest);
+      const Pair root = load_as_is(left_behind + i);
+      const Pair offset = load_as_is(state.offsets + i % kBlock);
+      store_lowest_bytes<kOrder>(Coding::encode(root.a, factor, offset.a),
+                                 Coding::encode(root.b, factor, offset.b), codes + i);
     }
-    encode_infinite<FirstCoding, kFirst, kOrder>(chunk.first, start, end, left.first);
-    encode_infinite<SecondCoding, kSecond, kOrder>(chunk.second, start, end, left.rest);
+    if (std::isinf(state.scales[start / kBlock]))
+      encode_infinite_block<Coding, kOrder>(left_behind + start, end - start, codes + start);
   }
 }
 
 template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
 bool update_chunk(const Step& step, const Chunk& chunk) {
-  constexpr auto kMayQuantise = [](StateKind kind) {
-    return kind == StateKind::quantised || kind == StateKind::any;
-  };
-  if constexpr (kMayQuantise(kFirst) || kMayQuantise(kSecond)) {
+  if constexpr (kMayQuantise<kFirst, kSecond>) {
     LeftBehind left;
-    const bool finite = update_moments_of_chunk<Step, Elements, kFirst, kSecond>(step, chunk, left);
-    encode_and_apply<Step, Elements, kFirst, kSecond>(step, chunk, left);
+    constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
+    const bool finite = update_and_leave_behind<Step, Elements, kFirst, kSecond>(step, chunk, left);
+    encode_chunk<FirstCoding, kFirst, kOrder>(chunk.first, chunk.count, left.first);
+    encode_chunk<SecondCoding, kSecond, kOrder>(chunk.second, chunk.count, left.second);
     return finite;
   } else {
     return update_plain_chunk<Step, Elements, kFirst, kSecond>(step, chunk);
