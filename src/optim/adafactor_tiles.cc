@@ -21,7 +21,7 @@ namespace bottomless::optim::HWY_NAMESPACE {
 // A row of a tile is a chunk, padded with zeros: these add nothing to any sum.
 static_assert(kTileColumns <= kChunk);
 inline constexpr size_t kSums = 16;
-static_assert(kSums == kPadding);
+static_assert(kPadding % kSums == 0);
 
 using Doubles = hn::CappedTag<double, 4>;
 using DoubleVector = hn::Vec<Doubles>;

@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace bottomless::optim::HWY_NAMESPACE {
 
 inline constexpr size_t kSums = 16;
-static_assert(kSums == kPadding);
+static_assert(kPadding % kSums == 0);
 
 using Doubles = hn::CappedTag<double, 4>;
 using DoubleVector = hn::Vec<Doubles>;

@@ -29,7 +29,7 @@ inline constexpr size_t kQuantisedBlocks = 2;
 inline constexpr size_t kQuantisedChunk = kQuantisedBlocks * kBlock;
 
 // Chunks are padded to a multiple of this: no target has longer pairs.
-inline constexpr size_t kPadding = 16;
+inline constexpr size_t kPadding = 32;
 
 // Where the elements of a chunk are.
 struct Extent {

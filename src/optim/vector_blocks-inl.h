@@ -120,6 +120,16 @@ HWY_INLINE void store_bytes(IntVector a, IntVector b, uint8_t* to) {  // 0 to 25
 
 template <Order kOrder>
 HWY_INLINE void store_lowest_bytes(IntVector a, IntVector b, void* to) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (kOrder == Order::halves) {
+    const hn::Rebind<uint8_t, Floats> bytes;
+    const WordsOf<Floats> words;
+    uint8_t* const codes = static_cast<uint8_t*>(to);
+    hn::StoreU(hn::TruncateTo(bytes, hn::BitCast(words, a)), bytes, codes);
+    hn::StoreU(hn::TruncateTo(bytes, hn::BitCast(words, b)), bytes, codes + hn::Lanes(words));
+    return;
+  }
+#endif
   const IntVector lower = hn::And(a, hn::Set(Ints(), 0xFF));
   if constexpr (kOrder == Order::halves) {
     store_bytes(lower, hn::And(b, hn::Set(Ints(), 0xFF)), static_cast<uint8_t*>(to));

@@ -17,7 +17,7 @@ namespace bottomless::optim::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::CappedTag<float, 8>;
+using Floats = hn::CappedTag<float, 16>;
 using Ints = hn::RebindToSigned<Floats>;
 using FloatVector = hn::Vec<Floats>;
 using IntVector = hn::Vec<Ints>;
@@ -188,7 +188,9 @@ HWY_INLINE Pair load_bfloat16_pair(const uint16_t* from) {
   }
 }
 
-alignas(32) inline constexpr int32_t kInOrder[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+alignas(32) inline constexpr int32_t kTwoInOrder[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+alignas(64) inline constexpr int32_t kFourInOrder[16] = {0, 1, 4, 5, 8,  9,  12, 13,
+                                                         2, 3, 6, 7, 10, 11, 14, 15};
 
 // The upper halves of words.
 HWY_INLINE void store_upper_halves(WordVector<Floats> a, WordVector<Floats> b, uint16_t* to) {
@@ -200,8 +202,8 @@ HWY_INLINE void store_upper_halves(WordVector<Floats> a, WordVector<Floats> b, u
   const auto upper_a = hn::ShiftRight<16>(hn::BitCast(Ints(), a));
   const auto upper_b = hn::ShiftRight<16>(hn::BitCast(Ints(), b));
   auto both = hn::ReorderDemote2To(halves, upper_a, upper_b);
-  if constexpr (kTwoBlocks) {  // each has four of a and four of b
-    const auto order = hn::SetTableIndices(Ints(), kInOrder);
+  if constexpr (hn::MaxLanes(Floats()) > 4) {  // each block has four of a and four of b
+    const auto order = hn::SetTableIndices(Ints(), kTwoBlocks ? kTwoInOrder : kFourInOrder);
     both = hn::BitCast(halves, hn::TableLookupLanes(hn::BitCast(Ints(), both), order));
   }
   hn::StoreU(both, halves, reinterpret_cast<int16_t*>(to));
