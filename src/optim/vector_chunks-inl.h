@@ -139,7 +139,8 @@ struct Begun {
 };
 
 // The processor does not fetch ahead beyond a page by itself, and each array has its own. Not worth its instructions where
-// nothing is float32: such kernels wait for arithmetic more than for memory.
+// nothing is float32: such kernels wait for arithmetic more than for memory. Nor with AVX-512, whose pairs are so long that the
+// processor begins several of them at once and reaches the next page early enough (measured: with it, 30 % more time).
 HWY_INLINE void prefetch(const void* array, size_t i, size_t element_bytes) {
   constexpr size_t kAheadBytes = 1024;
   hwy::Prefetch(static_cast<const std::byte*>(array) + i * element_bytes + kAheadBytes);
@@ -147,7 +148,7 @@ HWY_INLINE void prefetch(const void* array, size_t i, size_t element_bytes) {
 
 template <class Elements, StateKind kFirst, StateKind kSecond>
 HWY_INLINE void prefetch(const Chunk& chunk, size_t i) {
-  if (kOrderOf<Elements, kFirst, kSecond> != Order::halves) return;
+  if (kOrderOf<Elements, kFirst, kSecond> != Order::halves || hn::MaxLanes(Floats()) > 8) return;
   constexpr auto kBytes = [](StateKind kind) { return kind == StateKind::float32 ? 4 : 2; };
   prefetch(chunk.parameter, i, bytes_of(Elements::kParameter));
   prefetch(chunk.gradient, i, bytes_of(Elements::kGradient));
