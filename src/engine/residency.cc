@@ -202,6 +202,7 @@ void Engine::fetch_ended(Block& block, Frames&& frames, Access access, Result<vo
   const bool early = std::exchange(block.ahead, false) && block.pins == 0;
   if (outcome.ok()) {
     make_resident(block, std::move(frames), access);
+    if (block.outside && block.storage->outside->kept) block.dirty = true;  // the store lacks it
     block.early = early;
   } else {
     heap_->park(std::move(frames));

@@ -33,11 +33,8 @@ void Engine::start_gather(Block& block, Frames&& frames, Access access, Urgency 
           announce();
           return;
         }
-        const bool arrived = outcome.ok();
-        if (arrived) stats_.gathered_bytes += block.bytes;
-        const bool kept = block.storage->outside->kept;
+        if (outcome.ok()) stats_.gathered_bytes += block.bytes;
         fetch_ended(block, std::move(*shared), access, std::move(outcome));
-        if (arrived && kept) block.dirty = true;
       });
 }
 

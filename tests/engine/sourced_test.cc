@@ -141,6 +141,23 @@ TEST(Sourced, AFetchUnderWayWhenItIsOutdatedIsOfNoUse) {
   late.join();
 }
 
+TEST(Sourced, WhatIsFreedDuringAFetchGoesWhenItEnds) {
+  for (const auto fetched : {Engine::Fetched::dropped, Engine::Fetched::kept}) {
+    Rig rig;
+    auto source = std::make_shared<PatternSource>();
+    source->held = true;
+    Result<void*> made =
+        rig.engine().allocate_from(source, kSize, Kind::parameter, fetched, "a test");
+    ASSERT_TRUE(made.ok());
+    const Need need{.address = made.value(), .bytes = kSize, .access = Access::read};
+    rig.engine().fetch_ahead({&need, 1});
+    rig.free(static_cast<std::byte*>(made.value()));
+    EXPECT_EQ(rig.engine().live_storages(), 1u);
+    source->answer_held();
+    EXPECT_EQ(rig.engine().live_storages(), 0u);
+  }
+}
+
 TEST(Sourced, AFetchBegunAheadIsHurriedByWhoWaits) {
   Sourced it;
   it.source->held = true;
