@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "optim/formats.h"
@@ -33,7 +34,8 @@ void encode(Element element, std::span<const std::byte> plain, std::span<std::by
       finite = finite && std::isfinite(values[i]);
       largest = std::max(largest, std::fabs(values[i]));
     }
-    const float scale = finite ? largest / 127 : NAN;
+    float scale = finite ? largest / 127 : NAN;
+    if (scale < std::numeric_limits<float>::min()) scale = 0;  // 1 / scale must be finite
     const float factor = scale > 0 ? 1 / scale : 0;
     std::memcpy(out, &scale, sizeof scale);
     out += sizeof scale;

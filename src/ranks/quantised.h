@@ -1,5 +1,6 @@
 // Numbers as they cross the network where less traffic is worth an error: 8 bits each, and a float32 for every 256 of
-// them. Each is off by at most 1/254 of the largest of its 256.
+// them. Each is off by at most 1/254 of the largest of its 256, and what its own type rounds; numbers below 1.5e-36 become 0
+// where there are no larger ones.
 // Thread-safety: pure functions.
 #pragma once
 #include <bottomless/bytes.h>
