@@ -1,4 +1,4 @@
-// Asking and waiting; answering is in serving.cc.
+// Asking, waiting, and an end to both; answering is in serving.cc.
 #include "ranks/exchange.h"
 
 #include <algorithm>
@@ -10,8 +10,14 @@
 namespace bottomless {
 namespace {
 
-std::string seconds(std::chrono::nanoseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+constexpr std::chrono::nanoseconds kLongestFarewell = std::chrono::seconds(5);
+constexpr std::chrono::nanoseconds kLongestStatus = std::chrono::seconds(3);
+
+std::string words(std::chrono::nanoseconds time) {
+  using std::chrono::duration_cast;
+  if (time < std::chrono::seconds(10))
+    return std::to_string(duration_cast<std::chrono::milliseconds>(time).count()) + " ms";
+  return std::to_string(duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
 size_t pieces_for(int ranks) { return static_cast<size_t>(ranks) + 2; }
@@ -20,9 +26,11 @@ size_t pieces_for(int ranks) { return static_cast<size_t>(ranks) + 2; }
 
 Bytes Exchange::own_memory(int ranks, Bytes piece_bytes) {
   const auto peers = static_cast<Bytes>(ranks - 1);
-  // A cache of pieces; for each peer two threads and what is quantised on its way in and out; a watchdog.
+  const Bytes encoded = encoded_bytes(piece_bytes, Element::bfloat16);
+  // A cache of pieces; for each peer three threads and what is quantised on its way in and out; one that answers this rank
+  // itself; a watchdog.
   return pieces_for(ranks) * Engine::copied_out_room(piece_bytes) +
-         peers * (2 * Thread::kStackBytes + 2 * encoded_bytes(piece_bytes, Element::bfloat16)) +
+         peers * (3 * Thread::kStackBytes + 2 * encoded) + Thread::kStackBytes + encoded +
          Thread::kStackBytes;
 }
 
@@ -34,6 +42,8 @@ Exchange::Exchange(Transport& transport, ExchangeOptions options)
 }
 
 Result<std::unique_ptr<Exchange>> Exchange::start(Transport& transport, ExchangeOptions options) {
+  BOTTOMLESS_CHECK(options.piece_bytes > 0 && options.piece_bytes % Store::kAlignment == 0,
+                   "pieces are read from the store, page by page");
   std::unique_ptr<Exchange> exchange(new Exchange(transport, std::move(options)));
   if (Result<void> started = exchange->start_threads(); !started.ok())
     return std::move(started).error();
@@ -41,102 +51,117 @@ Result<std::unique_ptr<Exchange>> Exchange::start(Transport& transport, Exchange
 }
 
 Result<void> Exchange::start_threads() {
-  for (int i = 0; i < ranks(); ++i) {
-    Peer& peer = *peers_[static_cast<size_t>(i)];
+  const auto start = [](Thread& thread, const std::string& name, std::function<void()> body) {
+    Result<Thread> started = Thread::start(name, std::move(body));
+    if (!started.ok()) return Result<void>(std::move(started).error());
+    thread = std::move(started).value();
+    return Result<void>();
+  };
+  Result<void> started = start(watchdog_, "bl-deadlines", [this] { watch_deadlines(); });
+  for (int i = 0; i < ranks() && started.ok(); ++i) {
     const std::string name = "bl-rank" + std::to_string(i);
-    Result<Thread> server = Thread::start(name + "-out", [this, i] { serve(i); });
-    if (!server.ok()) return std::move(server).error();
-    peer.server = std::move(server).value();
+    started = start(peer(i).server, name + "-give", [this, i] { serve(i); });
     if (i == rank()) continue;
-    Result<Thread> receiver = Thread::start(name + "-in", [this, i] { receive_from(i); });
-    if (!receiver.ok()) return std::move(receiver).error();
-    peer.receiver = std::move(receiver).value();
+    if (started.ok())
+      started = start(peer(i).receiver, name + "-in", [this, i] { receive_from(i); });
+    if (!started.ok()) break;
+    {
+      MutexLock lock(mutex_);
+      peer(i).parted = false;
+    }
+    started = start(peer(i).speaker, name + "-out", [this, i] { speak_to(i); });
+    if (started.ok()) continue;
+    MutexLock lock(mutex_);
+    peer(i).parted = true;
   }
-  Result<Thread> watchdog = Thread::start("bl-deadlines", [this] { watch_deadlines(); });
-  if (!watchdog.ok()) return std::move(watchdog).error();
-  watchdog_ = std::move(watchdog).value();
-  return {};
+  return started;
 }
 
-Exchange::~Exchange() { close(); }
+Exchange::~Exchange() {
+  close();
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    watch_.notify_all();
+  }
+  watchdog_.join();
+  for (int i = 0; i < ranks(); ++i) give_up_on(i, {});  // what was asked since
+}
 
+// In a network where a send ends when it is taken, nobody may stop to receive while the other sends. So a farewell is
+// answered with one, by threads, and the network is closed when both have been said.
 void Exchange::close(Farewell farewell) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(closing_, true)) return;
     changed_.notify_all();
+    watch_.notify_all();
   }
   for (auto& peer : peers_) peer->server.join();  // they end after what they are sending
-  for (int i = 0; i < ranks(); ++i) {
-    if (i == rank() || farewell == Farewell::unsaid) continue;
-    (void)deliver(i, {.kind = MessageKind::farewell}, {});  // whoever is gone needs none
-  }
-  if (farewell == Farewell::said) await_farewells();
-  transport_.close();
-  for (auto& peer : peers_) peer->receiver.join();
   {
     MutexLock lock(mutex_);
-    closed_ = true;
+    served_ = true;
+    wordless_ = farewell == Farewell::unsaid;
     changed_.notify_all();
-  }
-  watchdog_.join();
-  for (int i = 0; i < ranks(); ++i) give_up_on(i, {Code::io, "this rank has left the others"});
-}
-
-// A peer's farewell finds nobody who takes it once the transport is closed, and the peer would wait for that.
-void Exchange::await_farewells() {
-  const auto until = std::chrono::steady_clock::now() +
-                     std::min<std::chrono::nanoseconds>(options_.deadline, std::chrono::seconds(5));
-  MutexLock lock(mutex_);
-  const auto is_here = [this](int i) BOTTOMLESS_REQUIRES(mutex_) {
-    return i != rank() && !peers_[static_cast<size_t>(i)]->gone;
-  };
-  for (int i = 0; i < ranks(); ++i) {
-    while (is_here(i) && std::chrono::steady_clock::now() < until)
+    const auto until = wordless_ ? Clock::now() : Clock::now() + patience();
+    while (!all_parted() && Clock::now() < until)
       changed_.wait_for(mutex_, std::chrono::milliseconds(50));
   }
+  transport_.close();
+  for (auto& peer : peers_) peer->speaker.join();
+  for (auto& peer : peers_) peer->receiver.join();
+  for (int i = 0; i < ranks(); ++i) give_up_on(i, {Code::io, "has been left"});
+}
+
+bool Exchange::all_parted() const {
+  for (int i = 0; i < ranks(); ++i) {
+    if (i != rank() && !(peer(i).gone && peer(i).parted)) return false;
+  }
+  return true;
 }
 
 Error Exchange::lost(int peer, const std::string& what) const {
-  const Peer& gone = *peers_[static_cast<size_t>(peer)];
-  return {Code::io, what + ": rank " + std::to_string(peer) + ' ' +
-                        (gone.gone ? gone.gone->message : "has left") + "; rank " +
-                        std::to_string(rank()) + " was at: " + options_.doing()};
+  const std::string doing = options_.doing();  // may take locks of its own
+  MutexLock lock(mutex_);
+  std::string text = what + ": ";
+  if (broken_by_) {
+    text += "rank " + std::to_string(*broken_by_) + " did not move for " +
+            words(options_.deadline) + " (the deadline)";
+  } else if (closing_) {
+    text += "this rank has left the others";
+  } else {
+    const std::optional<Error>& gone = this->peer(peer).gone;
+    text += "rank " + std::to_string(peer) + ' ' + (gone ? gone->message : "cannot be reached");
+  }
+  return {Code::io, text + "; rank " + std::to_string(rank()) + " was at: " + doing};
 }
 
 // Every pull that it owes an answer fails, and all who wait hear of it.
-void Exchange::give_up_on(int peer, Error why) {
-  std::vector<uint64_t> owed;
+void Exchange::give_up_on(int peer, const Error& why) {
+  std::vector<std::pair<uint64_t, std::string>> owed;
   {
     MutexLock lock(mutex_);
-    Peer& lost = *peers_[static_cast<size_t>(peer)];
-    if (!lost.gone) lost.gone = std::move(why);
+    Peer& lost = this->peer(peer);
+    if (!lost.gone) lost.gone = why;
     for (const auto& [id, pending] : pending_) {
-      if (pending.pull.from == peer) owed.push_back(id);
+      if (pending.pull.from == peer) owed.emplace_back(id, pending.pull.what);
     }
+    changed_.notify_all();
   }
-  for (const uint64_t id : owed) {
-    std::optional<Error> error;
-    {
-      MutexLock lock(mutex_);
-      const auto found = pending_.find(id);
-      if (found != pending_.end()) error = lost(peer, found->second.pull.what);
-    }
-    if (error) finish(id, std::move(*error));
-  }
-  nudge();
+  for (const auto& [id, what] : owed) finish(id, lost(peer, what));
 }
 
 void Exchange::finish(uint64_t id, Result<void> outcome) {
   std::optional<Pending> pending;
   {
     MutexLock lock(mutex_);
-    auto found = pending_.find(id);
-    while (found != pending_.end() && found->second.arriving) {
-      changed_.wait(mutex_);
-      found = pending_.find(id);
-    }
+    const auto found = pending_.find(id);
     if (found == pending_.end()) return;
+    if (found->second.arriving) {
+      if (!outcome.ok() && !found->second.failure)
+        found->second.failure = std::move(outcome).error();
+      return;
+    }
     pending = std::move(found->second);
     pending_.erase(found);
   }
@@ -144,8 +169,25 @@ void Exchange::finish(uint64_t id, Result<void> outcome) {
   nudge();
 }
 
+// Because of what the other rank says.
+void Exchange::fail(uint64_t id, int from, const Error& why) {
+  std::string what;
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    what = found->second.pull.what;
+  }
+  finish(id, Error{why.code, what + ": rank " + std::to_string(from) + ": " + why.message});
+}
+
 uint64_t Exchange::pull(Pull pull) {
   const int from = pull.from;
+  const Bytes element = element_bytes(pull.element);
+  BOTTOMLESS_CHECK(pull.format == Format::plain ||
+                       (pull.element != Element::bytes && pull.offset % element == 0 &&
+                        pull.into.size() % element == 0),
+                   "only whole numbers can be quantised");
   Message message{
       .kind = MessageKind::pull,
       .format = static_cast<uint32_t>(pull.format) << 8 | static_cast<uint32_t>(pull.element),
@@ -153,15 +195,15 @@ uint64_t Exchange::pull(Pull pull) {
       .version = pull.version,
       .offset = pull.offset,
       .bytes = pull.into.size(),
-      .urgent = pull.urgency == Urgency::now,
-      .incoming = from == rank()};
+      .urgent = pull.urgency == Urgency::now};
   MutexLock lock(mutex_);
   message.id = next_id_++;
-  pending_.emplace(message.id,
-                   Pending{std::move(pull), 0, false, std::chrono::steady_clock::now()});
-  // The server of this peer does the sending: a caller must not wait for the network.
-  peers_[static_cast<size_t>(from)]->asked.push_back(message);
+  pending_.emplace(message.id, Pending{.pull = std::move(pull), .since = Clock::now()});
+  Peer& peer = this->peer(from);
+  // A thread does the sending: a caller must not wait for the network.
+  (from == rank() ? peer.asked : peer.unsaid).push_back(message);
   changed_.notify_all();
+  if (peer.gone) watch_.notify_all();  // and the watchdog sees that it is in vain
   return message.id;
 }
 
@@ -169,14 +211,16 @@ void Exchange::hurry(uint64_t id) {
   MutexLock lock(mutex_);
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
+  if (std::exchange(found->second.pull.urgency, Urgency::now) == Urgency::now) return;
   const int from = found->second.pull.from;
-  auto& asked = peers_[static_cast<size_t>(from)]->asked;
-  for (Message& message : asked) {
-    if (message.kind == MessageKind::pull && message.id == id &&
-        message.incoming == (from == rank()))
-      message.urgent = 1;
+  Peer& peer = this->peer(from);
+  for (Message& message : from == rank() ? peer.asked : peer.unsaid) {
+    if (message.kind != MessageKind::pull || message.id != id) continue;
+    message.urgent = 1;
+    return;
   }
-  if (from != rank()) asked.push_back({.kind = MessageKind::hurry, .id = id, .urgent = 1});
+  if (from == rank()) return;
+  peer.unsaid.push_back({.kind = MessageKind::hurry, .id = id, .urgent = 1});
   changed_.notify_all();
 }
 
@@ -196,21 +240,21 @@ Result<void> Exchange::pull_now(Pull pull) {
 }
 
 Result<void> Exchange::tell(int to, const Notice& notice) {
-  return deliver(to,
-                 {.kind = MessageKind::notice,
-                  .key = notice.what,
-                  .version = notice.first,
-                  .offset = notice.second},
-                 {});
+  BOTTOMLESS_CHECK(to != rank(), "a rank tells itself nothing");
+  const Result<void> told = deliver(to,
+                                    {.kind = MessageKind::notice,
+                                     .key = notice.what,
+                                     .version = notice.first,
+                                     .offset = notice.second},
+                                    {});
+  if (told.ok()) return {};
+  return lost(to, "tell rank " + std::to_string(to) + " how far this one is");
 }
 
 Result<void> Exchange::tell_all(const Notice& notice) {
   for (int i = 0; i < ranks(); ++i) {
     if (i == rank()) continue;
-    if (Result<void> told = tell(i, notice); !told.ok()) {
-      MutexLock lock(mutex_);
-      return lost(i, "tell the other ranks");
-    }
+    if (Result<void> told = tell(i, notice); !told.ok()) return told;
   }
   return {};
 }
@@ -222,90 +266,125 @@ void Exchange::nudge() {
 
 Result<void> Exchange::wait(const std::string& what, const std::function<bool()>& ready,
                             const std::function<int()>& late, Patience patience) {
-  const auto since = std::chrono::steady_clock::now();
+  const auto since = Clock::now();
   for (;;) {
     if (ready()) return {};
     const int who = late();
+    const bool other = who >= 0 && who != rank();
+    std::optional<int> gone;
+    bool left = false;
     {
       MutexLock lock(mutex_);
-      for (int i = 0; i < ranks(); ++i) {
-        const Peer& peer = *peers_[static_cast<size_t>(i)];
-        if (peer.gone && !peer.left) return lost(i, what);
+      for (int i = 0; i < ranks() && !gone; ++i) {
+        if (peer(i).gone && !peer(i).left) gone = i;
       }
-      if (closing_) return Error{Code::io, what + ": this rank has left the others"};
-      if (patience == Patience::endless ||
-          std::chrono::steady_clock::now() - since < options_.deadline) {
+      if (closing_) gone = rank();
+      left = other && peer(who).left;
+      const bool late_yet = Clock::now() - since >= options_.deadline;
+      if (!gone && !left && (!late_yet || patience == Patience::endless)) {
         // What ready() asks about may have changed before the lock was taken: look again soon.
         changed_.wait_for(mutex_, std::chrono::milliseconds(20));
         continue;
       }
     }
-    std::string status = who < 0 || who == rank() ? "this rank itself" : ask_status(who);
+    if (gone) return lost(*gone, what);
+    if (left) {
+      if (ready()) return {};  // its last notice may have come just before it left
+      if (late() == who) return lost(who, what);
+      continue;
+    }
+    const std::string status = other ? ask_status(who) : "this rank itself";
     return Error{Code::io, what + ": nothing from rank " + std::to_string(who) + " for " +
-                               seconds(options_.deadline) + " (the deadline); it is at: " + status +
+                               words(options_.deadline) + " (the deadline); it is at: " + status +
                                "; rank " + std::to_string(rank()) + " is at: " + options_.doing()};
   }
 }
 
 std::string Exchange::ask_status(int of) {
-  uint64_t id = 0;
-  {
-    MutexLock lock(mutex_);
-    id = next_id_++;
-    peers_[static_cast<size_t>(of)]->asked.push_front(
-        {.kind = MessageKind::ask_status, .id = id, .urgent = 1});
-    changed_.notify_all();
-  }
-  const auto until = std::chrono::steady_clock::now() +
-                     std::min<std::chrono::nanoseconds>(options_.deadline, std::chrono::seconds(3));
+  const auto until = Clock::now() + std::min(options_.deadline, kLongestStatus);
   MutexLock lock(mutex_);
-  while (!statuses_.contains(id) && std::chrono::steady_clock::now() < until)
+  const uint64_t id = next_id_++;
+  statuses_[id];
+  peer(of).unsaid.push_front({.kind = MessageKind::ask_status, .id = id, .urgent = 1});
+  changed_.notify_all();
+  while (!statuses_.at(id) && !peer(of).gone && !closing_ && Clock::now() < until)
     changed_.wait_for(mutex_, std::chrono::milliseconds(50));
-  const auto found = statuses_.find(id);
-  return found == statuses_.end() ? "(it does not answer at all)" : found->second;
+  const std::optional<std::string> status = std::move(statuses_.at(id));
+  statuses_.erase(id);
+  return status.value_or("(it does not answer at all)");
 }
 
+std::chrono::nanoseconds Exchange::patience() const {
+  return closing_ ? std::min(options_.deadline, kLongestFarewell) : options_.deadline;
+}
+
+// The memory of a transfer cannot be given up before the network has, and the network cannot give up one peer alone.
+void Exchange::break_off(int because_of) {
+  {
+    MutexLock lock(mutex_);
+    if (!broken_by_) broken_by_ = because_of;
+  }
+  transport_.close();
+}
+
+// Waits for nobody for long: whatever else hangs, this ends it.
 void Exchange::watch_deadlines() {
   for (;;) {
-    std::vector<std::pair<uint64_t, int>> late;
+    std::vector<Late> late;
+    std::vector<int> in_vain;
+    std::optional<int> stuck;
     {
       MutexLock lock(mutex_);
-      if (closed_) return;
-      const auto now = std::chrono::steady_clock::now();
+      if (ended_) return;
+      const auto now = Clock::now();
       for (const auto& [id, pending] : pending_) {
         const int from = pending.pull.from;
-        const bool in_vain = peers_[static_cast<size_t>(from)]->gone.has_value();
-        if (now - pending.since < options_.deadline && !in_vain) continue;
-        late.emplace_back(id, from);
-        // In the middle of a piece its memory cannot be given up before the network has.
-        if (pending.arriving) transport_.close();
+        const bool too_long = now - pending.since >= options_.deadline;
+        if (too_long && pending.arriving && from != rank()) stuck = from;
+        if (pending.failure) continue;
+        if (peer(from).gone) {
+          in_vain.push_back(from);
+        } else if (too_long) {
+          late.push_back({id, from});
+        }
       }
-      if (late.empty()) {
-        changed_.wait_for(mutex_, std::min<std::chrono::nanoseconds>(options_.deadline / 4,
-                                                                     std::chrono::seconds(1)));
+      for (int i = 0; i < ranks(); ++i) {
+        if (const auto& since = peer(i).sending_since; since && now - *since >= patience())
+          stuck = i;
+      }
+      if (broken_by_) stuck.reset();  // that has been done
+      if (late.empty() && in_vain.empty() && !stuck) {
+        watch_.wait_for(
+            mutex_, std::min<std::chrono::nanoseconds>(patience() / 4, std::chrono::seconds(1)));
         continue;
       }
     }
-    for (const auto& [id, from] : late) {
-      std::string what;
-      bool gone = false;
-      {
-        MutexLock lock(mutex_);
-        const auto found = pending_.find(id);
-        if (found == pending_.end()) continue;
-        what = found->second.pull.what;
-        gone = peers_[static_cast<size_t>(from)]->gone.has_value();
-      }
-      if (gone) {
-        give_up_on(from, {});
+    std::sort(in_vain.begin(), in_vain.end());
+    in_vain.erase(std::unique(in_vain.begin(), in_vain.end()), in_vain.end());
+    for (const int from : in_vain) give_up_on(from, {});
+    report_late(late);
+    if (stuck) break_off(*stuck);
+  }
+}
+
+void Exchange::report_late(const std::vector<Late>& late) {
+  std::map<int, std::string> statuses;  // each is asked once, however much it owes
+  for (const auto& [id, from] : late) {
+    if (from != rank() && !statuses.contains(from)) statuses[from] = ask_status(from);
+    std::string what;
+    {
+      MutexLock lock(mutex_);
+      const auto found = pending_.find(id);
+      // It may have moved while the other rank was asked.
+      if (found == pending_.end() || Clock::now() - found->second.since < options_.deadline)
         continue;
-      }
-      const std::string status = from == rank() ? options_.doing() : ask_status(from);
-      finish(id, Error{Code::io, what + ": no answer from rank " + std::to_string(from) + " for " +
-                                     seconds(options_.deadline) +
-                                     " (the deadline); it is at: " + status + "; rank " +
-                                     std::to_string(rank()) + " is at: " + options_.doing()});
+      what = found->second.pull.what;
     }
+    const std::string doing = options_.doing();
+    finish(id, Error{Code::io, what + ": no answer from rank " + std::to_string(from) + " for " +
+                                   words(options_.deadline) + " (the deadline); it is at: " +
+                                   (from == rank() ? doing : statuses[from]) + "; rank " +
+                                   std::to_string(rank()) + " is at: " + doing});
   }
 }
 

@@ -48,7 +48,7 @@ struct Offered {
 
 struct ExchangeOptions {
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);  // of every wait
-  Bytes piece_bytes = Bytes{4} << 20;  // of memory that one answer is made in
+  Bytes piece_bytes = Bytes{4} << 20;  // of memory that one answer is made in; a multiple of 4 KiB
   std::function<void(int from, const Notice&)> noticed = [](int, const Notice&) {};
   std::function<std::string()> doing = [] { return std::string(); };  // for others who wonder
 };
@@ -77,7 +77,7 @@ class Exchange {
   void offer(Key key, uint64_t version, const Offered& offered);
   // No answer is being made from it any more when this returns.
   void withdraw(Key key);
-  // How much of it others have been given.
+  // How much of this version has been given, to this rank itself as well. What was refused does not count.
   Bytes given(Key key) const;
 
   struct Pull {
@@ -92,7 +92,9 @@ class Exchange {
     std::string what;  // for errors: "gather 'layer.weight'"
     std::function<void(Result<void>)> done;
   };
-  // `done` is called exactly once, not before pull() returns. Of this rank itself it may be asked, too.
+  // `done` is called exactly once, by a thread of the exchange; also after close(), with an error. Of this rank itself it
+  // may be asked, too. Quantised: offset and size are multiples of an element's, and ranks that want the same numbers begin
+  // at the same multiples of kNumbersPerScale of them.
   uint64_t pull(Pull pull);
   void hurry(uint64_t id);
   // Pulls and waits.
@@ -102,71 +104,107 @@ class Exchange {
   Result<void> tell_all(const Notice& notice);  // but this one
 
   // Until `ready`, which is asked again after every notice and every nudge(); `late` names the rank that keeps it waiting.
+  // Fails when any rank has ended, or when the late one has left.
   enum class Patience { until_deadline, endless };
   Result<void> wait(const std::string& what, const std::function<bool()>& ready,
                     const std::function<int()>& late, Patience patience = Patience::until_deadline);
   void nudge();
 
-  // Ends the threads; pulls under way fail. Others are told that nothing more comes from here, unless something went
-  // wrong: for those who still wait for it this rank has ended then.
+  // Tells the others that nothing more comes from here, and ends the threads. Pulls under way fail. Waits for the threads
+  // of the other ranks to hear of it, but only for seconds, and never for their programs. Unsaid: something went wrong
+  // here, and for those who still wait for it this rank has ended.
   enum class Farewell { said, unsaid };
   void close(Farewell farewell = Farewell::said);
   ExchangeStats stats() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Offer {
     Offered what;
     uint64_t version = 0;
     unsigned readers = 0;
+    bool withdrawn = false;  // goes with its last reader: no more of them
     Bytes given = 0;
   };
   struct Pending {  // asked of a peer
     Pull pull;
     Bytes arrived = 0;
-    bool arriving = false;  // a receiver is writing into its memory
-    std::chrono::steady_clock::time_point since;
+    bool arriving = false;  // somebody is writing into its memory: it cannot end before that has
+    std::optional<Error> failure;  // with which it ends then
+    Clock::time_point since;       // when there was the last sign of it
   };
-  struct Peer {
+  struct Peer {  // all but `sending` under the exchange's mutex
     Mutex sending;
-    std::deque<Message> asked;
-    std::optional<Error> gone;  // why it is not there any more
-    bool left = false;          // said farewell
+    std::optional<Clock::time_point> sending_since;
+    std::deque<Message> asked;   // pulls that it waits for
+    std::deque<Message> unsaid;  // short messages for it
+    std::optional<Error> gone;   // why it is not there any more
+    bool left = false;           // said farewell
+    bool dismissed = false;      // was said farewell to: nothing more is sent
+    bool parted = true;          // nobody speaks to it any more
     Thread receiver;
+    Thread speaker;
     Thread server;
+  };
+  struct Arrival {
+    std::span<std::byte> into;
+    Format format;
+    Element element;
+  };
+  struct Late {
+    uint64_t id;
+    int from;
   };
 
   Exchange(Transport& transport, ExchangeOptions options);
   Result<void> start_threads();
+  Peer& peer(int rank) { return *peers_[static_cast<size_t>(rank)]; }
+  const Peer& peer(int rank) const { return *peers_[static_cast<size_t>(rank)]; }
+
   void receive_from(int from);
   Result<void> take(int from, const Message& message, std::span<std::byte> bounce);
   Result<void> take_data(int from, const Message& message, std::span<std::byte> bounce);
+  Result<std::optional<Arrival>> begin_arrival(uint64_t id, Bytes offset, Bytes bytes);
+  void end_arrival(uint64_t id, Bytes bytes, const Result<void>& received);
+  void speak_to(int to);
   void serve(int to);
   std::optional<Message> next_for(Peer& peer) BOTTOMLESS_REQUIRES(mutex_);
   bool can_answer(const Message& message) const BOTTOMLESS_REQUIRES(mutex_);
   Result<void> answer(int to, const Message& message, std::span<std::byte> encoded);
-  Result<void> send_pieces(int to, const Message& message, const Offered& offered,
+  Result<bool> send_pieces(int to, const Message& message, const Offered& offered, uint64_t version,
                            std::span<std::byte> encoded);
+  Result<void> refuse(int to, uint64_t id, const Error& why);
   Result<void> deliver(int to, const Message& header, std::span<const std::byte> payload);
-  void give_up_on(int peer, Error why);
+
+  void give_up_on(int peer, const Error& why);
   void finish(uint64_t id, Result<void> outcome);
-  void await_farewells();
+  void fail(uint64_t id, int from, const Error& why);
+  void break_off(int because_of);
+  bool all_parted() const BOTTOMLESS_REQUIRES(mutex_);
+  std::chrono::nanoseconds patience() const BOTTOMLESS_REQUIRES(mutex_);
   void watch_deadlines();
+  void report_late(const std::vector<Late>& late);
   std::string ask_status(int of);
-  Error lost(int peer, const std::string& what) const BOTTOMLESS_REQUIRES(mutex_);
+  Error lost(int peer, const std::string& what) const;
 
   Transport& transport_;
   const ExchangeOptions options_;
   PieceCache pieces_;
   mutable Mutex mutex_;
   CondVar changed_;
+  CondVar watch_;  // for the watchdog, which need not look at everything that changes
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
-  bool closed_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+  bool served_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // closing, and nothing is answered any more
+  bool wordless_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // without a farewell
+  bool ended_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+  std::optional<int> broken_by_ BOTTOMLESS_GUARDED_BY(mutex_);  // for whose sake all was closed
   uint64_t next_id_ BOTTOMLESS_GUARDED_BY(mutex_) = 1;
   std::unordered_map<Key, Offer> offers_ BOTTOMLESS_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, Pending> pending_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::unordered_map<uint64_t, std::string> statuses_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, std::optional<std::string>> statuses_ BOTTOMLESS_GUARDED_BY(mutex_);
   ExchangeStats stats_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Peer>> peers_;  // their queues under mutex_
+  std::vector<std::unique_ptr<Peer>> peers_;
   Thread watchdog_;
 };
 

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
+
 namespace bottomless {
 
 // Of one block: done when its last pull is.
@@ -23,18 +25,22 @@ void Gather::fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done
     std::span<std::byte> into;
   };
   std::vector<Part> parts;
+  Bytes shared = 0;
   Bytes piece_at = offset;
   for (const std::span<std::byte> piece : into) {
     const Bytes piece_end = std::min(piece_at + piece.size(), offset + bytes);
     for (size_t rank = 0; rank < sharded_.shares.size(); ++rank) {
       const Bytes begin = std::max(piece_at, sharded_.shares[rank].begin);
       const Bytes end = std::min(piece_end, sharded_.shares[rank].end);
-      if (begin < end)
-        parts.push_back(
-            {static_cast<int>(rank), begin, piece.subspan(begin - piece_at, end - begin)});
+      if (begin >= end) continue;
+      parts.push_back(
+          {static_cast<int>(rank), begin, piece.subspan(begin - piece_at, end - begin)});
+      shared += end - begin;
     }
     piece_at = piece_end;
   }
+  BOTTOMLESS_CHECK(shared == bytes, "every byte of what is sharded is somebody's");
+  const uint64_t version = this->version();  // of all parts the same
   // Not all ranks begin with the same one.
   const auto first = std::find_if(parts.begin(), parts.end(),
                                   [&](const Part& part) { return part.rank > exchange_.rank(); });
@@ -48,7 +54,7 @@ void Gather::fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done
   for (const Part& part : parts) {
     ids.push_back(exchange_.pull({.from = part.rank,
                                   .key = sharded_.key,
-                                  .version = version(),
+                                  .version = version,
                                   .offset = part.at,
                                   .into = part.into,
                                   .format = sharded_.format,

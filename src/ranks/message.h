@@ -13,7 +13,7 @@ enum class MessageKind : uint32_t {
   failed,      // the pull `id` cannot be answered; payload: why
   ask_status,  // what are you doing? answer as `id`
   status,      // payload: words
-  farewell,    // nothing more comes from here
+  farewell,    // nothing more comes from here; answered with the same
 };
 
 struct Message {
@@ -25,7 +25,7 @@ struct Message {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   uint32_t urgent = 0;
-  uint32_t incoming = 0;  // in a queue: to be answered here, not to be sent
+  uint32_t unused = 0;
 };
 static_assert(sizeof(Message) == 56);
 

@@ -1,5 +1,6 @@
 // Answering others, and taking what they send. A receiver never waits for anything but its peer, so that a send always
-// comes to its end; whatever may take time is done by the server of that peer.
+// comes to its end. A speaker never waits for anything but the network: what this rank asks and what it is doing is said
+// even while the server of that peer, which does what may take time, waits for a disk, or itself for other ranks.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -23,6 +24,10 @@ std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
+Error unreachable(const Error& why) {
+  return {Code::io, "has ended or cannot be reached (" + why.message + ')'};
+}
+
 }  // namespace
 
 void Exchange::offer(Key key, uint64_t version, const Offered& offered) {
@@ -30,6 +35,7 @@ void Exchange::offer(Key key, uint64_t version, const Offered& offered) {
   Offer& offer = offers_[key];
   offer.what = offered;
   offer.version = version;
+  offer.withdrawn = false;
   offer.given = 0;
   changed_.notify_all();
 }
@@ -37,15 +43,13 @@ void Exchange::offer(Key key, uint64_t version, const Offered& offered) {
 void Exchange::withdraw(Key key) {
   {
     MutexLock lock(mutex_);
-    for (;;) {
-      const auto found = offers_.find(key);
-      if (found == offers_.end()) break;
-      if (found->second.readers == 0) {
-        offers_.erase(found);
-        break;
-      }
+    auto found = offers_.find(key);
+    if (found != offers_.end()) found->second.withdrawn = true;
+    while (found != offers_.end() && found->second.readers > 0) {
       changed_.wait(mutex_);
+      found = offers_.find(key);
     }
+    if (found != offers_.end() && found->second.withdrawn) offers_.erase(found);
   }
   pieces_.forget(key);
 }
@@ -57,12 +61,22 @@ Bytes Exchange::given(Key key) const {
 }
 
 Result<void> Exchange::deliver(int to, const Message& header, std::span<const std::byte> payload) {
-  Peer& peer = *peers_[static_cast<size_t>(to)];
-  MutexLock lock(peer.sending);
+  Peer& peer = this->peer(to);
+  MutexLock sending(peer.sending);
+  {
+    MutexLock lock(mutex_);
+    const bool farewell = header.kind == MessageKind::farewell;
+    if (peer.dismissed || (peer.gone && !farewell))
+      return peer.gone ? *peer.gone : Error{Code::io, "this rank has left the others"};
+    peer.dismissed = farewell;
+    peer.sending_since = Clock::now();
+  }
   Message message = header;
   if (header.kind != MessageKind::pull) message.bytes = payload.size();
   Result<void> sent = transport_.send(to, std::as_bytes(std::span(&message, 1)));
   if (sent.ok() && !payload.empty()) sent = transport_.send(to, payload);
+  MutexLock lock(mutex_);
+  peer.sending_since.reset();
   return sent;
 }
 
@@ -75,15 +89,14 @@ void Exchange::receive_from(int from) {
     if (received.ok() && message.kind == MessageKind::farewell) {
       {
         MutexLock lock(mutex_);
-        peers_[static_cast<size_t>(from)]->left = true;
+        peer(from).left = true;
       }
       give_up_on(from, {Code::io, "has left"});
       return;
     }
     if (received.ok()) received = take(from, message, bounce.all());
     if (!received.ok()) {
-      give_up_on(from,
-                 {Code::io, "has ended or cannot be reached (" + received.error().message + ')'});
+      give_up_on(from, unreachable(received.error()));
       return;
     }
   }
@@ -95,19 +108,22 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
       options_.noticed(from, {message.key, message.version, message.offset});
       nudge();
       return {};
-    case MessageKind::pull:
+    case MessageKind::pull: {
+      MutexLock lock(mutex_);
+      peer(from).asked.push_back(message);
+      changed_.notify_all();
+      return {};
+    }
     case MessageKind::ask_status: {
       MutexLock lock(mutex_);
-      Message asked = message;
-      asked.incoming = 1;
-      peers_[static_cast<size_t>(from)]->asked.push_back(asked);
+      peer(from).unsaid.push_front({.kind = MessageKind::status, .id = message.id});
       changed_.notify_all();
       return {};
     }
     case MessageKind::hurry: {
       MutexLock lock(mutex_);
-      for (Message& asked : peers_[static_cast<size_t>(from)]->asked) {
-        if (asked.incoming != 0 && asked.id == message.id) asked.urgent = 1;
+      for (Message& asked : peer(from).asked) {
+        if (asked.id == message.id) asked.urgent = 1;
       }
       return {};
     }
@@ -116,16 +132,17 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
     case MessageKind::failed:
     case MessageKind::status: {
       std::string text(message.bytes, ' ');
-      if (Result<void> received =
-              transport_.receive(from, std::as_writable_bytes(std::span(text.data(), text.size())));
-          !received.ok()) {
-        return received;
+      if (!text.empty()) {
+        Result<void> received =
+            transport_.receive(from, std::as_writable_bytes(std::span(text.data(), text.size())));
+        if (!received.ok()) return received;
       }
       if (message.kind == MessageKind::failed) {
-        finish(message.id, Error{Code::io, "rank " + std::to_string(from) + ": " + text});
+        fail(message.id, from, {Code::io, text});
       } else {
         MutexLock lock(mutex_);
-        statuses_[message.id] = std::move(text);
+        const auto found = statuses_.find(message.id);
+        if (found != statuses_.end()) found->second = std::move(text);
         changed_.notify_all();
       }
       return {};
@@ -136,58 +153,71 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
   return Error{Code::io, "it speaks another language: do all ranks run the same version?"};
 }
 
+// Nothing: nobody wants it any more. Otherwise the pull stays until end_arrival().
+Result<std::optional<Exchange::Arrival>> Exchange::begin_arrival(uint64_t id, Bytes offset,
+                                                                 Bytes bytes) {
+  MutexLock lock(mutex_);
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return std::optional<Arrival>();
+  Pending& pending = found->second;
+  if (offset + bytes > pending.pull.into.size())
+    return Error{Code::io, "it sent more than was asked for"};
+  pending.arriving = true;
+  pending.since = Clock::now();
+  return std::optional<Arrival>({.into = pending.pull.into.subspan(offset, bytes),
+                                 .format = pending.pull.format,
+                                 .element = pending.pull.element});
+}
+
+void Exchange::end_arrival(uint64_t id, Bytes bytes, const Result<void>& received) {
+  std::optional<Result<void>> outcome;
+  {
+    MutexLock lock(mutex_);
+    Pending& pending = pending_.at(id);
+    pending.arriving = false;
+    pending.since = Clock::now();
+    if (received.ok()) pending.arrived += bytes;
+    if (pending.failure) {
+      outcome = std::move(*pending.failure);
+    } else if (received.ok() && pending.arrived >= pending.pull.into.size()) {
+      outcome = Result<void>();
+    }
+  }
+  if (outcome) finish(id, std::move(*outcome));
+}
+
 Result<void> Exchange::take_data(int from, const Message& message, std::span<std::byte> bounce) {
   const Bytes plain = message.version;
-  std::span<std::byte> into;  // empty: nobody wants it any more
-  Format format = Format::plain;
-  Element element = Element::bytes;
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(message.id);
-    if (found != pending_.end()) {
-      const Pull& pull = found->second.pull;
-      if (message.offset + plain > pull.into.size())
-        return Error{Code::io, "it sent more than was asked for"};
-      into = pull.into.subspan(message.offset, plain);
-      format = pull.format;
-      element = pull.element;
-      found->second.arriving = true;
-      found->second.since = std::chrono::steady_clock::now();
-    }
+  Result<std::optional<Arrival>> begun = begin_arrival(message.id, message.offset, plain);
+  if (!begun.ok()) return std::move(begun).error();
+  const std::optional<Arrival>& arrival = begun.value();
+  const bool direct = arrival && arrival->format == Format::plain;
+  std::span<std::byte> into = direct ? arrival->into : bounce;
+  std::vector<std::byte> unwanted;  // it has been given up: rare, so no memory is kept for it
+  if (into.size() < message.bytes) {
+    unwanted.resize(message.bytes);
+    into = unwanted;
   }
-  const bool direct = !into.empty() && format == Format::plain;
-  if (!direct && message.bytes > bounce.size())
-    return Error{Code::io, "it sent more than was asked for"};
-  Result<void> received = transport_.receive(from, direct ? into : bounce.first(message.bytes));
-  if (received.ok() && !into.empty() && !direct) decode(element, bounce.first(message.bytes), into);
-  bool complete = false;
-  {
+  into = into.first(message.bytes);
+  Result<void> received;
+  if (!into.empty()) received = transport_.receive(from, into);
+  if (received.ok()) {
+    if (arrival && !direct) decode(arrival->element, into, arrival->into);
     MutexLock lock(mutex_);
-    const auto found = pending_.find(message.id);
-    if (found != pending_.end()) {
-      Pending& pending = found->second;
-      pending.arriving = false;
-      pending.since = std::chrono::steady_clock::now();
-      if (received.ok()) pending.arrived += plain;
-      complete = pending.arrived >= pending.pull.into.size();
-    }
-    if (received.ok()) {
-      stats_.received_bytes += message.bytes;
-      stats_.received_by_role[static_cast<uint8_t>(message.key >> 56)] += message.bytes;
-    }
-    changed_.notify_all();
+    stats_.received_bytes += message.bytes;
+    stats_.received_by_role[static_cast<uint8_t>(message.key >> 56)] += message.bytes;
   }
-  if (complete) finish(message.id, {});
+  if (arrival) end_arrival(message.id, plain, received);
   return received;
 }
 
 bool Exchange::can_answer(const Message& message) const {
-  if (message.kind != MessageKind::pull || message.incoming == 0) return true;
   const auto found = offers_.find(message.key);
-  return found != offers_.end() && found->second.version >= message.version;
+  return found != offers_.end() && !found->second.withdrawn &&
+         found->second.version >= message.version;
 }
 
-// What can be answered or sent, the urgent first.
+// What can be answered, the urgent first.
 std::optional<Message> Exchange::next_for(Peer& peer) {
   auto best = peer.asked.end();
   for (auto each = peer.asked.begin(); each != peer.asked.end(); ++each) {
@@ -201,9 +231,37 @@ std::optional<Message> Exchange::next_for(Peer& peer) {
   return next;
 }
 
+void Exchange::speak_to(int to) {
+  Peer& peer = this->peer(to);
+  for (;;) {
+    Message next;
+    {
+      MutexLock lock(mutex_);
+      while (peer.unsaid.empty() && !peer.gone && !served_) changed_.wait(mutex_);
+      if (peer.gone || served_) break;
+      next = peer.unsaid.front();
+      peer.unsaid.pop_front();
+    }
+    const std::string status = next.kind == MessageKind::status ? options_.doing() : std::string();
+    if (Result<void> said = deliver(to, next, as_bytes(status)); !said.ok()) {
+      give_up_on(to, unreachable(said.error()));
+      break;
+    }
+  }
+  bool there = false;
+  {
+    MutexLock lock(mutex_);
+    there = (!peer.gone || peer.left) && !wordless_;
+  }
+  if (there) (void)deliver(to, {.kind = MessageKind::farewell}, {});  // the last it hears
+  MutexLock lock(mutex_);
+  peer.parted = true;
+  changed_.notify_all();
+}
+
 void Exchange::serve(int to) {
   Buffer encoded(encoded_bytes(options_.piece_bytes, Element::bfloat16));
-  Peer& peer = *peers_[static_cast<size_t>(to)];
+  Peer& peer = this->peer(to);
   for (;;) {
     std::optional<Message> next;
     {
@@ -211,62 +269,59 @@ void Exchange::serve(int to) {
       while (!closing_ && !peer.gone && !(next = next_for(peer))) changed_.wait(mutex_);
       if (!next) return;
     }
-    Result<void> done =
-        next->incoming != 0 ? answer(to, *next, encoded.all()) : deliver(to, *next, {});
-    if (!done.ok()) {
-      give_up_on(to, {Code::io, "has ended or cannot be reached (" + done.error().message + ')'});
+    if (Result<void> done = answer(to, *next, encoded.all()); !done.ok()) {
+      give_up_on(to, unreachable(done.error()));
       return;
     }
   }
 }
 
 Result<void> Exchange::answer(int to, const Message& message, std::span<std::byte> encoded) {
-  if (message.kind == MessageKind::ask_status) {
-    return deliver(to, {.kind = MessageKind::status, .id = message.id}, as_bytes(options_.doing()));
-  }
-  if (message.kind != MessageKind::pull) return {};
   Offered offered;
+  uint64_t version = 0;
   {
     MutexLock lock(mutex_);
-    const auto found = offers_.find(message.key);
-    if (found == offers_.end() || found->second.version < message.version) {
-      peers_[static_cast<size_t>(to)]->asked.push_back(message);  // it was withdrawn just now
+    if (!can_answer(message)) {
+      peer(to).asked.push_back(message);  // it was withdrawn just now
       return {};
     }
-    ++found->second.readers;
-    offered = found->second.what;
+    Offer& offer = offers_.at(message.key);
+    ++offer.readers;
+    offered = offer.what;
+    version = offer.version;
   }
-  Result<void> sent = send_pieces(to, message, offered, encoded);
+  Result<bool> given = send_pieces(to, message, offered, version, encoded);
   MutexLock lock(mutex_);
-  Offer& offer = offers_.at(message.key);
+  Offer& offer = offers_.at(message.key);  // readers keep it
   --offer.readers;
-  if (sent.ok()) offer.given += message.bytes;
+  if (given.ok() && given.value() && offer.version == version) offer.given += message.bytes;
   changed_.notify_all();
-  return sent;
+  if (!given.ok()) return std::move(given).error();
+  return {};
 }
 
-Result<void> Exchange::send_pieces(int to, const Message& message, const Offered& offered,
-                                   std::span<std::byte> encoded) {
-  const auto refuse = [&](const Error& why) -> Result<void> {
-    if (to == rank()) {
-      finish(message.id, why);
-      return {};
-    }
-    return deliver(to, {.kind = MessageKind::failed, .id = message.id}, as_bytes(why.message));
+Result<void> Exchange::refuse(int to, uint64_t id, const Error& why) {
+  if (to != rank())
+    return deliver(to, {.kind = MessageKind::failed, .id = id}, as_bytes(why.message));
+  fail(id, to, why);
+  return {};
+}
+
+// True when all of it has been given.
+Result<bool> Exchange::send_pieces(int to, const Message& message, const Offered& offered,
+                                   uint64_t version, std::span<std::byte> encoded) {
+  const auto refused = [&](const Error& why) -> Result<bool> {
+    if (Result<void> told = refuse(to, message.id, why); !told.ok()) return std::move(told).error();
+    return false;
   };
   if (message.offset < offered.first ||
       message.offset + message.bytes > offered.first + offered.bytes) {
-    return refuse({Code::invalid_argument, "asked for a part that it does not have"});
+    return refused({Code::invalid_argument, "asked for a part that it does not have"});
   }
-  std::span<std::byte> own_target;
-  if (to == rank()) {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(message.id);
-    if (found == pending_.end()) return {};
-    own_target = found->second.pull.into;
-  }
+  const bool narrow = format_of(message) == Format::eight_bits;
   const Bytes begin = message.offset - offered.first;
-  for (Bytes done = 0; done < message.bytes;) {
+  Bytes done = 0;
+  do {  // once at least: who asks for nothing is told that it is there
     // Pieces begin at multiples of their size, so that all who ask share them.
     const Bytes at = begin + done;
     const Bytes piece_at = at / options_.piece_bytes * options_.piece_bytes;
@@ -274,44 +329,41 @@ Result<void> Exchange::send_pieces(int to, const Message& message, const Offered
     const Bytes part = std::min(piece_at + piece_bytes - at, message.bytes - done);
     std::optional<PieceCache::Piece> piece;
     std::span<const std::byte> plain(offered.address + at, part);
-    if (offered.engine != nullptr) {
-      uint64_t version = 0;
-      {
-        MutexLock lock(mutex_);
-        version = offers_.at(message.key).version;
-      }
+    if (offered.engine != nullptr && part > 0) {
       Result<PieceCache::Piece> got = pieces_.get({message.key, version, piece_at}, *offered.engine,
                                                   offered.address + piece_at, piece_bytes);
-      if (!got.ok()) return refuse(got.error());
+      if (!got.ok()) return refused(got.error());
       piece.emplace(std::move(got).value());
       plain = piece->bytes().subspan(at - piece_at, part);
     }
-    const bool narrow = format_of(message) == Format::eight_bits;
     std::span<const std::byte> payload = plain;
     if (narrow) {
       payload = encoded.first(encoded_bytes(part, element_of(message)));
       encode(element_of(message), plain, encoded.first(payload.size()));
     }
     if (to == rank()) {
+      const Result<std::optional<Arrival>> begun = begin_arrival(message.id, done, part);
+      if (!begun.ok() || !begun.value()) return false;
       if (narrow) {
-        decode(element_of(message), payload, own_target.subspan(done, part));
-      } else {
-        std::memcpy(own_target.data() + done, plain.data(), part);
+        decode(element_of(message), payload, begun.value()->into);
+      } else if (part > 0) {
+        std::memcpy(begun.value()->into.data(), plain.data(), part);
       }
+      end_arrival(message.id, part, {});
     } else {
       const Message header{.kind = MessageKind::data,
                            .id = message.id,
                            .key = message.key,
                            .version = part,
                            .offset = done};
-      if (Result<void> sent = deliver(to, header, payload); !sent.ok()) return sent;
+      if (Result<void> sent = deliver(to, header, payload); !sent.ok())
+        return std::move(sent).error();
       MutexLock lock(mutex_);
       stats_.sent_bytes += payload.size();
     }
     done += part;
-  }
-  if (to == rank()) finish(message.id, {});
-  return {};
+  } while (done < message.bytes);
+  return true;
 }
 
 }  // namespace bottomless
