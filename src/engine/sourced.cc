@@ -57,6 +57,7 @@ void Engine::outdate(const void* address) {
     block.outside = true;
   }
   storage->outside->written = false;
+  storage->traced.renewed = true;
   announce();
 }
 

@@ -21,7 +21,7 @@ std::vector<uint32_t> successors(const Trace& trace) {
     const TraceStorage* before = nullptr;  // what it was in the step before
     if (storage.since == Since::long_ago) before = &storage;
     if (storage.carried_from != kNone) before = &trace.storages[storage.carried_from];
-    if (before == nullptr || !before->survives) continue;
+    if (before == nullptr || !before->survives || storage.renewed) continue;
     for (uint32_t i = 0; i < storage.blocks; ++i)
       after[before->first_block + i] = storage.first_block + i;
   }
@@ -40,6 +40,13 @@ std::vector<uint64_t> deaths(const Trace& trace) {
     }
   }
   return dies;
+}
+
+std::vector<bool> renewed_blocks(const Trace& trace) {
+  std::vector<bool> renewed(trace.block_bytes.size());
+  for (size_t block = 0; block < renewed.size(); ++block)
+    renewed[block] = trace.storages[trace.storage_of_block[block]].renewed;
+  return renewed;
 }
 
 // How much is in memory at each event of a step that follows itself, and what can be changed about it.
@@ -136,6 +143,7 @@ void count_traffic(const Trace& trace, Schedule& schedule) {
   };
   std::vector<State> blocks(trace.block_bytes.size());
   const std::vector<uint32_t> after = successors(trace);
+  const std::vector<bool> renewed = renewed_blocks(trace);
   for (int step = 0; step < 3; ++step) {
     schedule.read = schedule.written = 0;
     for (size_t event = 0; event < trace.events.size(); ++event) {
@@ -159,6 +167,7 @@ void count_traffic(const Trace& trace, Schedule& schedule) {
     std::vector<State> next(blocks.size());
     for (size_t block = 0; block < blocks.size(); ++block) {
       if (after[block] != kNone) next[after[block]] = blocks[block];
+      if (renewed[block]) next[block].stored = true;
     }
     blocks = std::move(next);
   }
@@ -177,6 +186,7 @@ void place_fetches(const Trace& trace, Bytes capacity, Schedule& schedule) {
   };
   std::vector<Last> last(trace.block_bytes.size());
   const std::vector<uint32_t> after = successors(trace);
+  const std::vector<bool> renewed = renewed_blocks(trace);
   size_t earliest = 0;
   for (size_t step = 0; step < 2; ++step) {
     for (size_t event = 0; event < events; ++event) {
@@ -204,6 +214,8 @@ void place_fetches(const Trace& trace, Bytes capacity, Schedule& schedule) {
     std::vector<Last> carried(last.size());
     for (size_t block = 0; block < last.size(); ++block) {
       if (after[block] != kNone) carried[after[block]] = last[block];
+      // As if it had been used last when the step before ended: its fetch begins in this one.
+      if (renewed[block]) carried[block] = {false, events - 1, static_cast<uint32_t>(block)};
     }
     last = std::move(carried);
   }

@@ -18,7 +18,8 @@ uint32_t TraceRecorder::index_of(TracedStorage& storage) {
                      .since = storage.born_in == step_       ? Since::this_step
                               : storage.born_in + 1 == step_ ? Since::last_step
                                                              : Since::long_ago,
-                     .birth = storage.birth};
+                     .birth = storage.birth,
+                     .renewed = storage.renewed};
   storage.seen_in = step_;
   storage.index = static_cast<uint32_t>(trace_.storages.size());
   trace_.storages.push_back(entry);

@@ -24,6 +24,7 @@ struct TracedStorage {
   uint64_t born_at = 0;  // the event, counted from the very first
   uint64_t seen_in = 0;  // the step that `index` is of
   uint32_t index = kNone;
+  bool renewed = false;  // see TraceStorage
 };
 
 class TraceRecorder {

@@ -153,5 +153,36 @@ TEST(Schedule, FetchesAreThereInTimeWhenTheDiskIsFastEnough) {
   EXPECT_GE(slow.seconds, moved / (rate / 6) * 0.95);
 }
 
+// Content that is other in every step: what was fetched is of no use in the next, and cannot be had before it begins.
+TEST(Schedule, FetchesRenewedBlocksAnewInTheirOwnStep) {
+  TraceMaker maker;
+  TraceMaker::Storage* weights[3];
+  for (TraceMaker::Storage*& weight : weights) {
+    maker.run("begin", {});
+    weight = maker.make(100, Kind::parameter);
+  }
+  Trace trace;
+  for (int step = 0; step < 3; ++step) {
+    trace = maker.end_step();
+    for (TraceMaker::Storage* weight : weights) weight->renewed = true;
+    for (const char* pass : {"forward", "backward"}) {
+      for (TraceMaker::Storage* weight : weights) maker.run(pass, {{weight}});
+    }
+  }
+  trace = maker.end_step();
+  ASSERT_EQ(trace.events.size(), 6u);
+  const Schedule ample = make_schedule(trace, 1000, 100);
+  EXPECT_EQ(ample.read, 300u) << "each once a step";
+  ASSERT_EQ(ample.fetches.size(), 3u);
+  for (const Schedule::Fetch& fetch : ample.fetches) {
+    EXPECT_LE(fetch.start, fetch.needed);
+    EXPECT_LT(fetch.needed, trace.events.size()) << "not begun in the step before";
+  }
+  EXPECT_EQ(ample.fetches.back().start, 0u) << "there is room from the begin";
+  const Schedule tight = make_schedule(trace, 220, 0);
+  EXPECT_GT(tight.read, 300u);
+  EXPECT_LE(tight.read, 600u);
+}
+
 }  // namespace
 }  // namespace bottomless
