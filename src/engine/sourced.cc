@@ -44,12 +44,14 @@ void Engine::outdate(const void* address) {
   if (storage == nullptr || !storage->outside) return;
   storage->watch.reset();
   for (Block& block : storage->blocks) {
-    while (block.pins > 0 || block.state == State::writing) stall();
+    const auto in_use = [&]() BOTTOMLESS_REQUIRES(mutex_) {
+      return block.pins > 0 || block.state == State::writing ||
+             (block.state == State::fetching && !block.outside);  // from the store
+    };
+    while (in_use()) stall();
     withdraw(block);
     if (block.state == State::resident) make_absent(block);
-    if (block.state == State::fetching) block.stale = block.outside;
-    while (block.state == State::fetching && !block.outside) stall();
-    if (block.state == State::resident) make_absent(block);  // from the store, while we waited
+    if (block.state == State::fetching) block.stale = true;
     if (!block.place.empty()) places_.free(std::exchange(block.place, {}));
     block.failure.reset();
     block.dirty = false;

@@ -141,6 +141,27 @@ TEST(Sourced, AFetchUnderWayWhenItIsOutdatedIsOfNoUse) {
   late.join();
 }
 
+TEST(Sourced, WhatComesFromTheStoreWhenItIsOutdatedIsOfNoUseAndLeavesOnce) {
+  Sourced it(Engine::Fetched::kept);
+  EXPECT_TRUE(it.rig.holds(it.at, kSize, 1));
+  it.rig.push_out(it.at);
+  it.rig.push_out(it.at + 512_KiB);
+  it.rig.engine().settle();
+  it.rig.store().hold();
+  const Need need{.address = it.at, .bytes = kSize, .access = Access::read};
+  it.rig.engine().fetch_ahead({&need, 1});
+  it.rig.store().wait_for_pending(1);
+  it.source->key = 2;
+  std::thread outdates([&] { it.rig.engine().outdate(it.at); });
+  for (int i = 0; i < 100; ++i) std::this_thread::yield();
+  it.rig.store().let_go();
+  outdates.join();
+  std::byte* other = it.rig.filled(512_KiB, 3);  // nothing of it is there that could leave for this
+  it.rig.push_out(other);
+  EXPECT_TRUE(it.rig.holds(it.at, kSize, 2));
+  it.rig.free(other);
+}
+
 TEST(Sourced, WhatIsFreedDuringAFetchGoesWhenItEnds) {
   for (const auto fetched : {Engine::Fetched::dropped, Engine::Fetched::kept}) {
     Rig rig;
