@@ -21,6 +21,7 @@ class ShardedStorage {
   ShardedStorage(uint64_t key, Bytes bytes, std::vector<Share> shares)
       : key_(key), bytes_(bytes), shares_(std::move(shares)), ranks_(shares_.size()) {}
 
+  uint64_t key() const { return key_; }
   Bytes bytes() const { return bytes_; }
   uint64_t pattern_of(uint64_t version) const { return key_ * 1000 + version; }
 
@@ -199,6 +200,7 @@ TEST(Gather, WhatIsOutdatedWhileItComesIsAskedForAgain) {
   sharing.rig(0).engine().outdate(sharing.storage.whole(0));
   owner.store().let_go();
   for (const int rank : {0, 1}) {
+    sharing.exchanges[rank].withdraw(5);
     sharing.storage.update(rank, sharing.rig(rank), 1);
     sharing.storage.offer(rank, sharing.rig(rank), sharing.exchanges[rank], 1);
   }
@@ -341,6 +343,8 @@ class Training {
   void publish(int rank, ShardedStorage& storage, uint64_t version) {
     if (storage.part(rank) == nullptr) return;
     Rig& rig = rigs_[static_cast<size_t>(rank)];
+    // Others may still be fetching ahead what nobody there wants any more: not while it is written to.
+    exchanges_[rank].withdraw(storage.key());
     storage.update(rank, rig, version);
     storage.offer(rank, rig, exchanges_[rank], version);
   }
