@@ -325,7 +325,8 @@ void Foresight::follow(Shape* shape, const Shape* before) {
     if (fetch.needed >= trace.events.size() && shape->after[fetch.block] != kNone)
       due_.push_back({shape->after[fetch.block], fetch.needed - trace.events.size()});
   }
-  if (!trace.events.empty()) collect_due(0);  // what may begin with the step need not wait for its first operation
+  if (!trace.events.empty())
+    collect_due(0);  // what may begin with the step need not wait for its first operation
 }
 
 StepRecord Foresight::last_step() const {

@@ -50,6 +50,7 @@ struct ExchangeOptions {
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);  // of every wait
   Bytes piece_bytes = Bytes{4} << 20;  // of memory that one answer is made in; a multiple of 4 KiB
   std::function<void(int from, const Notice&)> noticed = [](int, const Notice&) {};
+  std::function<void()> serving = [] {};  // called first by the threads that answer
   std::function<std::string()> doing = [] { return std::string(); };  // for others who wonder
 };
 

@@ -260,6 +260,7 @@ void Exchange::speak_to(int to) {
 }
 
 void Exchange::serve(int to) {
+  options_.serving();
   Buffer encoded(encoded_bytes(options_.piece_bytes, Element::bfloat16));
   Peer& peer = this->peer(to);
   for (;;) {

@@ -140,18 +140,12 @@ sighandler_t FaultHandler::signal_of_others(int signal, sighandler_t handler) no
   return sigaction_of_others(signal, &action, &before) == 0 ? before.sa_handler : SIG_ERR;
 }
 
-namespace {
-
-// Updates that waited may run here. Threads that their kernels start would inherit the blocked signals of this one,
-// and a fault of theirs would wait for it.
 void compute_alone() {
   at::get_num_threads();  // sets it for this thread when it is asked for the first time
   using SetThreads = void (*)(int);
   const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set_threads != nullptr) set_threads(1);
 }
-
-}  // namespace
 
 void FaultHandler::run() {
   compute_alone();

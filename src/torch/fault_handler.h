@@ -45,4 +45,8 @@ class FaultHandler {
   Thread thread_;
 };
 
+// For threads of ours in which updates that waited may run: kernels start no threads there. These would inherit the blocked
+// signals, and a fault of theirs would find no handler.
+void compute_alone();
+
 }  // namespace bottomless

@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "torch/fault_handler.h"
 #include "torch/managed.h"
 #include "torch/shard_roles.h"
 
@@ -155,9 +156,15 @@ std::vector<at::Tensor> Reduction::take() {
   return sums;
 }
 
-bool Reduction::take_changed(size_t parameter) {
+bool Reduction::changed(size_t parameter) const {
   MutexLock lock(mutex_);
-  return std::erase_if(work_[parameter].rounds, [&](uint64_t round) { return round < round_; }) > 0;
+  const std::set<uint64_t>& rounds = work_[parameter].rounds;
+  return !rounds.empty() && *rounds.begin() < round_;
+}
+
+void Reduction::forget_changes(size_t parameter) {
+  MutexLock lock(mutex_);
+  std::erase_if(work_[parameter].rounds, [&](uint64_t round) { return round < round_; });
 }
 
 // What can be added next for the parameter, if anything: the turn goes round from this rank on, and passes over those
@@ -207,6 +214,7 @@ std::optional<Reduction::Task> Reduction::next_task() {
 }
 
 void Reduction::run() {
+  compute_alone();
   for (;;) {
     std::optional<Task> task;
     {

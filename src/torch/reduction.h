@@ -51,8 +51,9 @@ class Reduction {
   // The sums over ranks and rounds since they were last taken, divided by the number of ranks, for each parameter; undefined
   // where nobody contributed. Then the next round may begin.
   std::vector<at::Tensor> take();
-  // Whether any rank has contributed to the rounds before this one since the last call.
-  bool take_changed(size_t parameter);
+  // Whether any rank has contributed to the rounds before this one since the last time it was forgotten.
+  bool changed(size_t parameter) const;
+  void forget_changes(size_t parameter);
 
   void noticed(int from, const Notice& notice);
   // A rank that has come to the end of a step ends all its rounds up to that.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "torch/errors.h"
+#include "torch/fault_handler.h"
 #include "torch/managed.h"
 #include "torch/process.h"
 #include "torch/shard_roles.h"
@@ -68,6 +69,7 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
       transport_, {.deadline = options.deadline,
                    .piece_bytes = piece_bytes_,
                    .noticed = [this](int from, const Notice& notice) { noticed(from, notice); },
+                   .serving = compute_alone,
                    .doing = [this] { return describe(); }});
   if (!exchange.ok()) throw_error(exchange.error());
   exchange_ = std::move(exchange).value();

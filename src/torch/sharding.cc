@@ -160,6 +160,10 @@ std::vector<at::Tensor> Sharding::begin_step() {
       }
     }
   }
+  // Whoever has begun a fetch ahead shall not read what is being written; it is outdated anyway.
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (reduction_->changed(i) || written_[i]) exchange_->withdraw(role_key(Role::parameter, i));
+  }
   take_over_writes();
   return sums;
 }
@@ -189,8 +193,8 @@ void Sharding::end_step() {
   const Doing doing(*this, "fetching what the step has changed");
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = parameters_[i];
-    const bool changed = reduction_->take_changed(i);
-    if (!changed && !written_[i]) continue;
+    if (!reduction_->changed(i) && !written_[i]) continue;
+    reduction_->forget_changes(i);
     written_[i] = false;
     ++parameter.version;
     const Share share = parameter.shares[static_cast<size_t>(rank())];
