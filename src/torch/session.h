@@ -5,6 +5,7 @@
 #pragma once
 #include <bottomless/torch.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -23,7 +24,8 @@ class Session {
   // Storages below this many bytes stay with torch's own allocator and are charged to the limit.
   Bytes least_managed() const { return least_managed_; }
 
-  bool defers() const { return defers_; }  // updates
+  bool defers() const { return defers_.load(std::memory_order_relaxed); }  // updates
+  void stop_deferring() { defers_.store(false, std::memory_order_relaxed); }
 
   void step();
   Stats stats() const;
@@ -33,7 +35,7 @@ class Session {
 
   Bytes memory_ = 0;
   Bytes least_managed_ = 1;
-  bool defers_ = true;
+  std::atomic<bool> defers_{true};  // nothing is published through it
   std::unique_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;  // after the store: it goes first
 

@@ -64,6 +64,8 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
   if (Result<void> charged = engine().charge(own, nullptr, "sharding over ranks"); !charged.ok())
     throw_error(charged.error());
   charged_ = own;
+  // Other ranks would have updates done that wait, at any time, in the middle of what this one has planned.
+  session_->stop_deferring();
   plan(options);
   Result<std::unique_ptr<Exchange>> exchange = Exchange::start(
       transport_, {.deadline = options.deadline,

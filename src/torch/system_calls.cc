@@ -51,7 +51,8 @@ class Held {
     OperatorScope* scope = OperatorScope::current();
     Pins* pins = scope != nullptr ? scope->pins_of(session) : nullptr;
     if (pins == nullptr) pins = &own_.emplace(session.engine());
-    Result<void> pinned = session.engine().pin(*pins, needs, "a system call");
+    // Most come from threads of a network, whenever it likes: no part of a step that repeats.
+    Result<void> pinned = session.engine().pin_beside(*pins, needs, "a system call");
     if (pinned.ok()) return true;
     std::fprintf(stderr, "bottomless: %s\n", pinned.error().message.c_str());
     errno = pinned.error().code == Code::no_memory ? ENOMEM : EIO;
