@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "base/thread.h"
 #include "io/checked_store.h"
 #include "io/disk_store.h"
+#include "io/throttled_store.h"
 #include "memory/granted.h"
 #include "memory/heap.h"
 #include "plan/eviction_policy.h"
@@ -40,6 +42,14 @@ Movement chosen_movement() {
                                                                     : Movement::planned;
 }
 
+// Likewise: a disk no faster than this, in bytes a second.
+std::optional<Bytes> chosen_bandwidth() {
+  const char* wish = std::getenv("BOTTOMLESS_DISK_BANDWIDTH");
+  if (wish == nullptr) return std::nullopt;
+  const Result<Bytes> bytes = parse_bytes(wish);
+  return bytes.ok() && bytes.value() > 0 ? std::optional(bytes.value()) : std::nullopt;
+}
+
 void print_warning(LogLevel level, std::string_view text) {
   if (level == LogLevel::warning) {
     std::fprintf(stderr, "bottomless: %.*s\n", static_cast<int>(text.size()), text.data());
@@ -70,6 +80,12 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
                      format_bytes(fixed) + "; raise --memory or name fewer directories"};
   }
   session->store_ = std::move(store).value();
+  if (const std::optional<Bytes> bandwidth = chosen_bandwidth()) {
+    Result<std::unique_ptr<Store>> throttled =
+        ThrottledStore::over(std::move(session->store_), *bandwidth);
+    if (!throttled.ok()) return std::move(throttled).error();
+    session->store_ = std::move(throttled).value();
+  }
   if (options.checksums)
     session->store_ = std::make_unique<CheckedStore>(std::move(session->store_));
 
