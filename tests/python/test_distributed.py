@@ -1,29 +1,19 @@
 """torch.distributed with Gloo: every rank inside its own limit, the same losses as without, collectives in flight pinned."""
 
-import concurrent.futures
-import json
-import os
-import socket
-import sys
-
 import pytest
 
-from helpers import run
+from ranks import run_ranks
 
-RANKS = 2
 RANK = '''
-import faulthandler, json, os, sys
-faulthandler.dump_traceback_later(100, exit=True)
+import sys
 import torch, torch.distributed as dist
 from torch import nn
 import bottomless
 from helpers import check_moved, fingerprints, squeeze, training_state
+from ranks import begin, end
 
 task, memory, disk = sys.argv[1:]
-dist.init_process_group("gloo")
-rank, ranks = dist.get_rank(), dist.get_world_size()
-torch.set_num_threads(1)
-torch.manual_seed(0)
+rank, ranks = begin()
 runtime = bottomless.limit(memory, disk) if memory else None
 
 
@@ -141,41 +131,13 @@ result = globals()[task]()
 if runtime:
     check_moved(runtime.stats())
     assert runtime.stats()["peak_bytes"] <= runtime.stats()["limit_bytes"]
-with open(os.environ["RESULT"], "w") as file:
-    json.dump(result, file)
-dist.barrier()
-dist.destroy_process_group()
+end(result)
 '''
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def run_ranks(task, memory, disk, tmp_path, env=None):
-    """Starts the ranks with the environment that torchrun gives them and returns what each of them found."""
-    paths = [os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]
-    environment = {
-        "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo",
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(env or {}),
-    }  # fmt: skip
-    results = [tmp_path / f"result-{memory or 'plain'}-{rank}" for rank in range(RANKS)]
-
-    def run_rank(rank):
-        command = [sys.executable, "-c", RANK, task, memory, disk]
-        return run(command, env={**environment, "RANK": str(rank), "RESULT": str(results[rank])}, timeout=150)
-
-    with concurrent.futures.ThreadPoolExecutor(RANKS) as pool:
-        outcomes = list(pool.map(run_rank, range(RANKS)))
-    assert [outcome.code for outcome in outcomes] == [0] * RANKS, "\n".join(outcome.err for outcome in outcomes)
-    return [json.loads(result.read_text()) for result in results]
-
-
-def check_same(task, memory, disk, tmp_path, env=None):
-    plain = run_ranks(task, "", disk, tmp_path)
-    limited = run_ranks(task, memory, disk, tmp_path, env=env)
+def check_same(task, memory, disk, env=None):
+    plain = run_ranks(RANK, task, "", disk)
+    limited = run_ranks(RANK, task, memory, disk, env=env)
     for rank, (ours, theirs) in enumerate(zip(limited, plain)):
         assert ours.get("losses") == theirs.get("losses"), f"rank {rank}"
         assert [name for name in theirs["state"] if ours["state"][name] != theirs["state"][name]] == [], f"rank {rank}"
@@ -192,15 +154,15 @@ def check_same(task, memory, disk, tmp_path, env=None):
         ("zero_redundancy", "14MiB"),
     ],
 )
-def test_training_on_two_ranks(task, memory, disk, tmp_path):
-    check_same(task, memory, disk, tmp_path)
+def test_training_on_two_ranks(task, memory, disk):
+    check_same(task, memory, disk)
 
 
 @pytest.mark.parametrize("task", ["collectives_in_flight", "collectives_over_what_is_away", "functional_collectives"])
-def test_collectives(task, disk, tmp_path):
-    check_same(task, "10MiB", disk, tmp_path)
+def test_collectives(task, disk):
+    check_same(task, "10MiB", disk)
 
 
 @pytest.mark.parametrize("task", ["ddp_small_buckets", "collectives_in_flight", "functional_collectives"])
-def test_when_every_block_leaves_at_once(task, disk, tmp_path):
-    check_same(task, "16MiB", disk, tmp_path, env={"BOTTOMLESS_EVICT_EAGERLY": "1"})
+def test_when_every_block_leaves_at_once(task, disk):
+    check_same(task, "16MiB", disk, env={"BOTTOMLESS_EVICT_EAGERLY": "1"})
