@@ -197,8 +197,11 @@ std::optional<Reduction::Task> Reduction::advance(size_t parameter) {
     work.at = 0;
     // The next turn of this round, or the round of what is there.
     const bool more = !work.ready.empty() && work.ready.begin()->first.first == work.round;
+    const uint64_t over = *std::min_element(ended_.begin(), ended_.end());
     if (more) {
       work.turn = work.ready.begin()->first.second;
+    } else if (over <= work.round) {
+      ++work.turn;  // somebody may have another gradient for this round: a second backward pass
     } else {
       ++work.round;
       work.turn = 0;
