@@ -106,9 +106,10 @@ class Sharded:
         self._unreduced = False
         self._looking = False
         self._norms: torch.Tensor | None = None
+        self._scales: dict[int, float] = {}  # what gradients were multiplied with since they were reduced
+        self._follows = False
         self._syncs = True
         self._closed = False
-        self._hooked: set[int] = set()
         self._listen()
         self._rebuild_groups()
         self._hooks = [
@@ -141,11 +142,26 @@ class Sharded:
         return dict(self._core.stats())
 
     def close(self) -> None:
-        """Waits until all ranks are done. What a rank has more steps than others, these take part in."""
-        if self._closed:
-            return
-        while not self._core.leave():
-            self.optimizer.step()
+        """Waits until all ranks are done. What a rank has more steps than others, these take part in.
+
+        From then on the model is this rank's own, and whole.
+        """
+        if not self._closed:
+            self._leave(keep=True)
+
+    def _leave(self, keep: bool) -> None:
+        self._forget_gradients()
+        while (others := self._core.await_others()) != "are done":
+            if others == "reduce":
+                self._take(self._core.reduce())
+            elif others == "sum":  # torch.nn.utils.clip_grad_norm_ does
+                self._norms = None
+                self._norm(0, torch.float64)
+            else:
+                self._follows = True
+                self.optimizer.step()
+                self._forget_gradients()
+        self._core.part(keep)
         self._end()
         self._core.close()
 
@@ -190,8 +206,12 @@ class Sharded:
             with torch.enable_grad():
                 loss = closure()
         self._give_away()
-        self._take(self._core.begin_step())
+        touched = [i for i, own in enumerate(self._slices) if own.numel() > 0 and _grad.__get__(own) is not None]
+        self._take(self._core.begin_step(touched))
         self._unreduced = False
+        if self._core.somebody_follows():
+            self._agree()
+        self._scales.clear()
         if closure is not None:
             return (args[0], lambda: loss), {}
         return None
@@ -201,7 +221,32 @@ class Sharded:
         self._core.end_step()
         for buffer in self._buffers:
             self._core.copy_from_first(buffer)
-        self._listen()
+
+    def _forget_gradients(self) -> None:
+        self._local.clear()
+        self._unreduced = False
+        for own in self._slices:
+            _grad.__set__(own, None)
+
+    @torch.no_grad()
+    def _agree(self) -> None:
+        """A rank whose script is done has not changed rates nor scaled gradients as the others have: it does so now."""
+        groups = self.optimizer.param_groups
+        scales = [self._scales.get(i, 1.0) for i in range(len(self._slices))]
+        own = torch.tensor([1.0, *(float(group["lr"]) for group in groups), *scales], dtype=torch.float64)
+        sums = self._core.sum_over_ranks(own * (0.0 if self._follows else 1.0))
+        if not self._follows or sums[0] == 0:
+            return
+        agreed = (sums / sums[0]).tolist()
+        for group, rate in zip(groups, agreed[1:]):
+            if torch.is_tensor(group["lr"]):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        for own, scale in zip(self._slices, agreed[1 + len(groups) :]):
+            grad = _grad.__get__(own)
+            if grad is not None and scale != 1.0:
+                grad.mul_(scale)
 
     def _sum_over_ranks(self, value: float) -> float:
         return self._core.sum_over_ranks(torch.tensor([value], dtype=torch.float64)).item()
@@ -210,9 +255,12 @@ class Sharded:
 
     def _listen(self) -> None:
         for i, parameter in enumerate(self._parameters):
-            if parameter.requires_grad and i not in self._hooked:
-                self._hooked.add(i)
-                parameter.register_post_accumulate_grad_hook(lambda parameter, i=i: self._final(i, parameter))
+            if not (parameter.is_floating_point() or parameter.is_complex()):
+                continue
+            wanted = parameter.requires_grad
+            parameter.requires_grad_(True)  # frozen ones may be thawed later
+            parameter.register_post_accumulate_grad_hook(lambda parameter, i=i: self._final(i, parameter))
+            parameter.requires_grad_(wanted)
 
     @torch.no_grad()
     def _final(self, index: int, parameter: torch.Tensor) -> None:
@@ -238,7 +286,8 @@ class Sharded:
         self._unreduced = True
         self._norms = None
         before = self._local.get(index)
-        self._local[index] = gradient if before is None else before.add_(gradient)
+        # Not in place: backward may give the same tensor to others.
+        self._local[index] = gradient if before is None else before + gradient
 
     def _give_away(self) -> None:
         for index in sorted(self._local):
@@ -270,6 +319,11 @@ class Sharded:
             if grad is not None:
                 grad.zero_()
         self._norms = None
+
+    @torch.no_grad()
+    def _scale_share(self, index: int, factor: Any) -> None:
+        self._on_share(index, lambda share: share.mul_(factor))
+        self._scales[index] = self._scales.get(index, 1.0) * float(factor)
 
     @torch.no_grad()
     def _on_share(self, index: int, change: Callable[[torch.Tensor], Any]) -> None:
@@ -333,7 +387,7 @@ class Sharded:
             self._core.abandon()
             return
         try:
-            self.close()
+            self._leave(keep=False)
         except RuntimeError as error:
             self._end()
             self._core.abandon()

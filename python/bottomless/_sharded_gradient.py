@@ -23,6 +23,7 @@ _ON_SHARES = {
 _LISTS_ON_SHARES = {
     aten._foreach_mul_.Tensor, aten._foreach_mul_.Scalar, aten._foreach_div_.Tensor, aten._foreach_div_.Scalar,
 }  # fmt: skip
+_SCALES = {aten.mul_.Tensor, aten.mul_.Scalar}
 _ALIASES = {aten.detach.default, aten.alias.default}
 
 
@@ -60,6 +61,9 @@ class ShardedGradient(torch.Tensor):
             for gradient in first:
                 gradient.zero_()
             return None
+        if func in _SCALES and _is_scalar(args[1]):
+            first._sharded._scale_share(first._index, args[1])
+            return first
         if func in _ON_SHARES:
             first._sharded._on_share(first._index, lambda share: func(share, *args[1:], **kwargs))
             return first
@@ -77,6 +81,10 @@ class ShardedGradient(torch.Tensor):
             f"bottomless: {func} on a gradient that is sharded over ranks: it would change only a gathered copy; work on "
             "the shares in optimizer.param_groups, or on grad.full_tensor()"
         )
+
+
+def _is_scalar(value: Any) -> bool:
+    return not torch.is_tensor(value) or value.dim() == 0
 
 
 def _is_euclidean(args: Any, kwargs: Any) -> bool:

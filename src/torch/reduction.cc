@@ -167,6 +167,11 @@ void Reduction::forget_changes(size_t parameter) {
   std::erase_if(work_[parameter].rounds, [&](uint64_t round) { return round < round_; });
 }
 
+bool Reduction::others_have_ended(uint64_t round) const {
+  MutexLock lock(mutex_);
+  return std::any_of(ended_.begin(), ended_.end(), [&](uint64_t ended) { return ended > round; });
+}
+
 // What can be added next for the parameter, if anything: the turn goes round from this rank on, and passes over those
 // that have ended the round without it.
 std::optional<Reduction::Task> Reduction::advance(size_t parameter) {

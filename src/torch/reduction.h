@@ -54,6 +54,7 @@ class Reduction {
   // Whether any rank has contributed to the rounds before this one since the last time it was forgotten.
   bool changed(size_t parameter) const;
   void forget_changes(size_t parameter);
+  bool others_have_ended(uint64_t round) const;  // any of them
 
   void noticed(int from, const Notice& notice);
   // A rank that has come to the end of a step ends all its rounds up to that.

@@ -38,7 +38,9 @@ class Shards final : public torch::CustomClassHolder {
     sharding_.contribute(index(parameter), gradient);
   }
   std::vector<std::optional<at::Tensor>> reduce() { return optional(sharding_.reduce()); }
-  std::vector<std::optional<at::Tensor>> begin_step() { return optional(sharding_.begin_step()); }
+  std::vector<std::optional<at::Tensor>> begin_step(const std::vector<int64_t>& touched) {
+    return optional(sharding_.begin_step({touched.begin(), touched.end()}));
+  }
   void end_step() { sharding_.end_step(); }
   at::Tensor sum_over_ranks(const at::Tensor& values) { return sharding_.sum_over_ranks(values); }
   void copy_from_first(const at::Tensor& tensor) { sharding_.copy_from_first(tensor); }
@@ -47,7 +49,23 @@ class Shards final : public torch::CustomClassHolder {
   void read(int64_t rank, int64_t number, int64_t offset, const at::Tensor& into) {
     sharding_.read(static_cast<int>(rank), number, static_cast<Bytes>(offset), into);
   }
-  bool leave() { return sharding_.leave(); }
+  std::string await_others() {
+    switch (sharding_.await_others()) {
+      case Sharding::Others::reduce:
+        return "reduce";
+      case Sharding::Others::sum:
+        return "sum";
+      case Sharding::Others::step:
+        return "step";
+      case Sharding::Others::are_done:
+        break;
+    }
+    return "are done";
+  }
+  void part(bool keep) {
+    sharding_.part(keep ? Sharding::Model::kept : Sharding::Model::forgotten);
+  }
+  bool somebody_follows() { return sharding_.somebody_follows(); }
   void close() { sharding_.close(); }
   void abandon() { sharding_.close(Exchange::Farewell::unsaid); }
   c10::Dict<std::string, int64_t> stats() {
@@ -97,7 +115,9 @@ TORCH_LIBRARY_FRAGMENT(bottomless, library) {
       .def("publish", &Shards::publish)
       .def("retract", &Shards::retract)
       .def("read", &Shards::read)
-      .def("leave", &Shards::leave)
+      .def("await_others", &Shards::await_others)
+      .def("part", &Shards::part)
+      .def("somebody_follows", &Shards::somebody_follows)
       .def("close", &Shards::close)
       .def("abandon", &Shards::abandon)
       .def("stats", &Shards::stats);

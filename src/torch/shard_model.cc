@@ -40,7 +40,10 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
       written_(parameters.size(), false),
       steps_(static_cast<size_t>(transport_.ranks()), 0),
       rounds_(static_cast<size_t>(transport_.ranks()), 0),
-      leaving_(static_cast<size_t>(transport_.ranks()), false) {
+      leaving_(static_cast<size_t>(transport_.ranks()), false),
+      parted_(static_cast<size_t>(transport_.ranks()), false),
+      sums_(static_cast<size_t>(transport_.ranks()), 0),
+      followed_(static_cast<size_t>(transport_.ranks()), 0) {
   if (!session_) {
     refuse(
         "no limit is in force; set one first (bottomless.limit, bottomless run, "
@@ -119,7 +122,7 @@ void Sharding::compare_models() {
     for (const Share& share : parameter.shares) hash = mix_in(hash, share.end);
   }
   const at::Tensor own = at::empty({1}, at::kLong).fill_(static_cast<int64_t>(hash));
-  const Exchange::Key key = offer_values(own);
+  const Exchange::Key key = offer_values(own, ranks());
   for (int from = 0; from < ranks(); ++from) {
     uint64_t theirs = 0;
     check(exchange_->pull_now({.from = from,

@@ -17,8 +17,9 @@
 namespace bottomless {
 namespace {
 
-constexpr uint64_t kStepBegins = 3, kWritten = 4,
-                   kLeaving = 5;  // Notice::what, besides Reduction's
+// Notice::what, besides Reduction's.
+constexpr uint64_t kStepBegins = 3, kWritten = 4, kLeaving = 5, kStepFollows = 6, kSums = 7,
+                   kParted = 8;
 
 void check(Result<void> outcome) {
   if (!outcome.ok()) throw_error(outcome.error());
@@ -56,9 +57,11 @@ void Sharding::close(Exchange::Farewell farewell) {
 void Sharding::noticed(int from, const Notice& notice) {
   const auto rank = static_cast<size_t>(from);
   switch (notice.what) {
-    case kStepBegins: {
+    case kStepBegins:
+    case kStepFollows: {
       {
         MutexLock lock(mutex_);
+        if (notice.what == kStepFollows) followed_[rank] = notice.first;
         steps_[rank] = notice.first;
         rounds_[rank] = notice.second;
       }
@@ -67,7 +70,17 @@ void Sharding::noticed(int from, const Notice& notice) {
     }
     case kWritten: {
       MutexLock lock(mutex_);
-      written_elsewhere_.push_back(notice.first);
+      written_elsewhere_.emplace_back(notice.second, notice.first);
+      return;
+    }
+    case kParted: {
+      MutexLock lock(mutex_);
+      parted_[rank] = true;
+      return;
+    }
+    case kSums: {
+      MutexLock lock(mutex_);
+      sums_[rank] = notice.first;
       return;
     }
     case kLeaving: {
@@ -104,29 +117,48 @@ std::vector<at::Tensor> Sharding::reduce() {
   return reduction_->take();
 }
 
-void Sharding::announce_step() {
+// What is too small to be managed has nobody who notices writes.
+bool Sharding::differs_from_share(const Parameter& parameter) {
+  const Share share = parameter.shares[static_cast<size_t>(rank())];
+  if (share.bytes() == 0) return false;
+  Result<PinnedRange> own =
+      pin_range(parameter.slice, 0, share.bytes(), Access::read, "look for writes");
+  if (!own.ok()) throw_error(own.error());
+  const auto* whole = static_cast<const std::byte*>(parameter.whole.const_data_ptr());
+  return std::memcmp(own.value().at, whole + share.begin, share.bytes()) != 0;
+}
+
+void Sharding::announce_step(const std::vector<size_t>& touched) {
   const uint64_t step = step_.load(std::memory_order_relaxed) + 1;
   const uint64_t rounds = reduction_->round();
   {
     MutexLock lock(mutex_);
     steps_[static_cast<size_t>(rank())] = step;
     rounds_[static_cast<size_t>(rank())] = rounds;
+    if (follows_) followed_[static_cast<size_t>(rank())] = step;
   }
+  const auto write = [&](size_t parameter) {
+    written_[parameter] = true;
+    check(exchange_->tell_all({kWritten, parameter, step}));
+  };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = parameters_[i];
-    if (parameter.gather == nullptr || !engine().written_here(parameter.whole.storage().data()))
-      continue;
-    written_[i] = true;
-    check(exchange_->tell_all({kWritten, i, 0}));
+    const bool written = parameter.gather == nullptr
+                             ? differs_from_share(parameter)
+                             : engine().written_here(parameter.whole.storage().data());
+    if (written) write(i);
   }
-  check(exchange_->tell_all({kStepBegins, step, rounds}));
+  for (const size_t i : touched) {
+    if (!written_[i] && !reduction_->changed(i)) write(i);
+  }
+  check(exchange_->tell_all({follows_ ? kStepFollows : kStepBegins, step, rounds}));
 }
 
-std::vector<at::Tensor> Sharding::begin_step() {
+std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched) {
   std::vector<at::Tensor> sums(parameters_.size());
   if (contributed_ || !reduced_) sums = reduce();
   const Doing doing(*this, "waiting until all ranks begin the step");
-  announce_step();
+  announce_step(touched);
   const uint64_t step = step_.load(std::memory_order_relaxed) + 1;
   const auto slowest = [&] {
     MutexLock lock(mutex_);
@@ -144,7 +176,12 @@ std::vector<at::Tensor> Sharding::begin_step() {
   {
     MutexLock lock(mutex_);
     rounds = *std::max_element(rounds_.begin(), rounds_.end());
-    for (const size_t i : std::exchange(written_elsewhere_, {})) written_[i] = true;
+    // Who is fast may have announced the step after this one.
+    std::erase_if(written_elsewhere_, [&](const auto& written) {
+      if (written.first > step) return false;
+      written_[written.second] = true;
+      return true;
+    });
   }
   if (rounds > reduction_->round()) {
     // Somebody has had more rounds than this rank: their gradients belong to this step, too.
@@ -191,12 +228,14 @@ void Sharding::take_over_writes() {
 
 void Sharding::end_step() {
   const Doing doing(*this, "fetching what the step has changed");
+  std::vector<bool> changed_now(parameters_.size(), false);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = parameters_[i];
     if (!reduction_->changed(i) && !written_[i]) continue;
     reduction_->forget_changes(i);
     written_[i] = false;
     ++parameter.version;
+    changed_now[i] = true;
     const Share share = parameter.shares[static_cast<size_t>(rank())];
     if (share.bytes() > 0) {
       exchange_->offer(
@@ -207,19 +246,19 @@ void Sharding::end_step() {
     parameter.gather->renew(parameter.version);
     engine().outdate(parameter.whole.storage().data());
   }
-  fetch_small();
+  fetch_small(changed_now);
   step_.fetch_add(1, std::memory_order_relaxed);
   reduced_ = false;
 }
 
-// All that are behind their version, at the same time.
-void Sharding::fetch_small() {
+// All at the same time.
+void Sharding::fetch_small(const std::vector<bool>& changed) {
   Mutex mutex;
   size_t missing = 0;
   std::optional<Error> failure;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = parameters_[i];
-    if (parameter.gather != nullptr || parameter.whole.numel() == 0) continue;
+    if (!changed[i] || parameter.gather != nullptr || parameter.whole.numel() == 0) continue;
     for (size_t from = 0; from < parameter.shares.size(); ++from) {
       const Share share = parameter.shares[from];
       if (share.bytes() == 0) continue;
@@ -256,27 +295,27 @@ void Sharding::fetch_small() {
   if (failure) throw_error(*failure);
 }
 
-Exchange::Key Sharding::offer_values(const at::Tensor& values) {
+Exchange::Key Sharding::offer_values(const at::Tensor& values, int to_ranks) {
   const Exchange::Key key = role_key(Role::values, ++values_asked_);
-  values_.emplace_back(key, values);
-  exchange_->offer(
-      key, 1,
-      {.address = static_cast<const std::byte*>(values.data_ptr()), .bytes = values.nbytes()});
+  if (to_ranks == 0) return key;
+  values_.push_back({key, values, values.nbytes() * static_cast<Bytes>(to_ranks)});
+  exchange_->offer(key, 1, offered(values, 0, Element::bytes));  // which may be managed
   return key;
 }
 
-// A rank that asks for new ones has had the old ones.
 void Sharding::forget_values() {
-  while (values_.size() > 2) {
-    exchange_->withdraw(values_.front().first);
-    values_.pop_front();
-  }
+  std::erase_if(values_, [&](const Values& values) {
+    if (exchange_->given(values.key) < values.wanted) return false;
+    exchange_->withdraw(values.key);
+    return true;
+  });
 }
 
 at::Tensor Sharding::sum_over_ranks(const at::Tensor& values) {
   const Doing doing(*this, "exchanging sums");
   const at::Tensor own = values.to(at::kDouble).contiguous().clone();
-  const Exchange::Key key = offer_values(own);
+  const Exchange::Key key = offer_values(own, ranks() - 1);
+  check(exchange_->tell_all({kSums, values_asked_, 0}));
   at::Tensor sum = at::zeros_like(own);
   at::Tensor theirs = at::empty_like(own);
   for (int from = 0; from < ranks(); ++from) {
@@ -284,12 +323,7 @@ at::Tensor Sharding::sum_over_ranks(const at::Tensor& values) {
       sum.add_(own);
       continue;
     }
-    check(
-        exchange_->pull_now({.from = from,
-                             .key = key,
-                             .version = 1,
-                             .into = {static_cast<std::byte*>(theirs.data_ptr()), theirs.nbytes()},
-                             .what = "exchange sums"}));
+    pull_into(theirs, from, key, 1, 0, "exchange sums");
     sum.add_(theirs);
   }
   forget_values();
@@ -299,7 +333,7 @@ at::Tensor Sharding::sum_over_ranks(const at::Tensor& values) {
 void Sharding::copy_from_first(const at::Tensor& tensor) {
   const Doing doing(*this, "taking buffers over from rank 0");
   const at::Tensor copy = tensor.contiguous().clone();
-  const Exchange::Key key = offer_values(copy);
+  const Exchange::Key key = offer_values(copy, rank() == 0 ? ranks() - 1 : 0);
   if (rank() != 0 && copy.nbytes() > 0) {
     pull_into(copy, 0, key, 1, 0, "take buffers over");
     tensor.copy_(copy);
@@ -337,27 +371,72 @@ void Sharding::read(int rank, int64_t number, Bytes offset, const at::Tensor& in
             "read a tensor");
 }
 
-bool Sharding::leave() {
+void Sharding::part(Model model) {
+  const Doing doing(*this, "parting from the others");
+  for (const Parameter& parameter : parameters_) {
+    if (model == Model::forgotten || parameter.gather == nullptr) continue;
+    // What somebody has written to is not dropped any more.
+    const Bytes all = parameter.whole.nbytes();
+    for (Bytes at = 0; at < all; at += piece_bytes_) {
+      Result<PinnedRange> piece = pin_range(parameter.whole, at, std::min(piece_bytes_, all - at),
+                                            Access::write, "keep the model");
+      if (!piece.ok()) throw_error(piece.error());
+    }
+  }
+  const auto late = [&] {
+    MutexLock lock(mutex_);
+    return static_cast<int>(std::find(parted_.begin(), parted_.end(), false) - parted_.begin());
+  };
+  {
+    MutexLock lock(mutex_);
+    parted_[static_cast<size_t>(rank())] = true;
+  }
+  check(exchange_->tell_all({kParted, 0, 0}));
+  check(exchange_->wait(
+      "part", [&] { return late() == ranks(); }, late));
+}
+
+uint64_t Sharding::values_asked_by_others() const {
+  return *std::max_element(sums_.begin(), sums_.end());
+}
+
+bool Sharding::somebody_follows() const {
+  const uint64_t step = step_.load(std::memory_order_relaxed) + 1;
+  MutexLock lock(mutex_);
+  return std::find(followed_.begin(), followed_.end(), step) != followed_.end();
+}
+
+Sharding::Others Sharding::await_others() {
   const Doing doing(*this, "done, waiting for the others to leave");
+  follows_ = true;
   const uint64_t step = step_.load(std::memory_order_relaxed) + 1;
   {
     MutexLock lock(mutex_);
     leaving_[static_cast<size_t>(rank())] = true;
   }
   check(exchange_->tell_all({kLeaving, 0, 0}));
-  bool all_leave = false;
+  Others others = Others::are_done;
   check(exchange_->wait(
       "leave",
       [&] {
         MutexLock lock(mutex_);
-        all_leave = std::all_of(leaving_.begin(), leaving_.end(), std::identity());
+        if (std::all_of(leaving_.begin(), leaving_.end(), std::identity())) {
+          others = Others::are_done;
+          return true;
+        }
+        if (values_asked_by_others() > values_asked_) {
+          others = Others::sum;
+          return true;
+        }
+        others = reduction_->others_have_ended(reduction_->round()) ? Others::reduce : Others::step;
+        if (others == Others::reduce) return true;
         bool step_begins = true;
         for (size_t i = 0; i < steps_.size(); ++i)
           step_begins = step_begins && (leaving_[i] || steps_[i] >= step);
-        return all_leave || step_begins;
+        return step_begins;
       },
       [] { return -1; }, Exchange::Patience::endless));
-  return all_leave;
+  return others;
 }
 
 }  // namespace bottomless

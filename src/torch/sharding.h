@@ -53,8 +53,10 @@ class Sharding {
   const std::vector<Share>& shares(size_t parameter) const { return parameters_[parameter].shares; }
 
   void contribute(size_t parameter, const at::Tensor& gradient);
-  std::vector<at::Tensor> reduce();      // see Reduction::take
-  std::vector<at::Tensor> begin_step();  // likewise
+  std::vector<at::Tensor> reduce();  // see Reduction::take
+  // Likewise. `touched` are parameters whose shares the optimizer changes even if nobody contributed: those that have a
+  // gradient from before.
+  std::vector<at::Tensor> begin_step(const std::vector<size_t>& touched = {});
   void end_step();
 
   // The element-wise sum of all ranks' values (float64), in the order of ranks.
@@ -66,9 +68,15 @@ class Sharding {
   void retract(int64_t number);
   void read(int rank, int64_t number, Bytes offset, const at::Tensor& into);
 
-  // Nothing more to do here. True: nor for anybody else. False: the others begin a step, which this rank has to take part
-  // in.
-  bool leave();
+  // Nothing more to do here. Waits until that is so for everybody, or until others are at something that this rank has to
+  // take part in: reduce() and apply what it gives, sum_over_ranks() of what a script's ranks sum between steps, or a step.
+  enum class Others { are_done, reduce, sum, step };
+  Others await_others();
+  // When all are done: the model is this rank's own again, all of it, and nobody goes before everybody has theirs.
+  enum class Model { kept, forgotten };
+  void part(Model model);
+  // Whether the step under way is one that a rank takes part in only because others begin it.
+  bool somebody_follows() const;
   void close(Exchange::Farewell farewell = Exchange::Farewell::said);
 
   uint64_t steps() const { return step_.load(std::memory_order_relaxed); }
@@ -91,12 +99,14 @@ class Sharding {
   void distribute();
   void become_sharded(Parameter& parameter);
   void take_over_writes();
-  void fetch_small();
+  void fetch_small(const std::vector<bool>& changed);
   void pull_into(const at::Tensor& into, int from, Exchange::Key key, uint64_t version,
                  Bytes offset, const std::string& what);
   void noticed(int from, const Notice& notice);
-  void announce_step();
-  Exchange::Key offer_values(const at::Tensor& values);
+  void announce_step(const std::vector<size_t>& touched);
+  bool differs_from_share(const Parameter& parameter);
+  uint64_t values_asked_by_others() const BOTTOMLESS_REQUIRES(mutex_);
+  Exchange::Key offer_values(const at::Tensor& values, int to_ranks);
   void forget_values();
   std::string describe() const;
   Engine& engine() { return session_->engine(); }
@@ -115,13 +125,23 @@ class Sharding {
   std::atomic<uint64_t> step_{0};
   std::atomic<const char*> phase_{"between steps"};  // literals only
   uint64_t values_asked_ = 0;
-  std::deque<std::pair<Exchange::Key, at::Tensor>> values_;
+  struct Values {
+    Exchange::Key key;
+    at::Tensor tensor;
+    Bytes wanted;  // by all who will ask for it
+  };
+  std::deque<Values> values_;
+  bool follows_ = false;  // takes part in what others begin, and has nothing to do by itself
 
   mutable Mutex mutex_;
   std::vector<uint64_t> steps_ BOTTOMLESS_GUARDED_BY(mutex_);   // by rank: begun
   std::vector<uint64_t> rounds_ BOTTOMLESS_GUARDED_BY(mutex_);  // ended by then
   std::vector<bool> leaving_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::vector<size_t> written_elsewhere_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::vector<bool> parted_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::vector<uint64_t> sums_ BOTTOMLESS_GUARDED_BY(mutex_);      // by rank: asked for
+  std::vector<uint64_t> followed_ BOTTOMLESS_GUARDED_BY(mutex_);  // the last step so begun
+  std::vector<std::pair<uint64_t, size_t>> written_elsewhere_
+      BOTTOMLESS_GUARDED_BY(mutex_);  // before which step
 };
 
 }  // namespace bottomless
