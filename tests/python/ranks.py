@@ -39,7 +39,7 @@ def outcomes_of_ranks(code, *arguments, ranks=2, env=None, timeout=100):
 def run_ranks(code, *arguments, ranks=2, **how):
     """What each rank found, if all of them end well."""
     outcomes, results = outcomes_of_ranks(code, *arguments, ranks=ranks, **how)
-    said = "\n".join(f"rank {rank}: {outcome.err}" for rank, outcome in enumerate(outcomes))
+    said = "\n".join(f"rank {rank}, {outcome.code}: {outcome.err}" for rank, outcome in enumerate(outcomes))
     assert [outcome.code for outcome in outcomes] == [0] * ranks, said
     return results
 
@@ -54,6 +54,7 @@ def begin(seconds=100):
     import torch
     import torch.distributed as dist
 
+    faulthandler.enable()
     faulthandler.dump_traceback_later(seconds, exit=True)
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
