@@ -23,7 +23,7 @@ from . import _core
 from ._step_ends import StepEnds
 from ._update_in_backward import UpdateInBackward
 
-__all__ = ["Runtime", "limit", "optim", "precision", "shard", "step"]
+__all__ = ["Runtime", "limit", "load_checkpoint", "optim", "precision", "shard", "step"]
 __version__ = "0.1.0"
 
 _Directory = Union[str, "os.PathLike[str]"]
@@ -171,6 +171,8 @@ def step() -> None:
 def __getattr__(name: str) -> Any:
     if name == "shard":  # torch.distributed is not everybody's
         return importlib.import_module("._shard", __name__).shard
+    if name == "load_checkpoint":
+        return importlib.import_module("._shard_checkpoint", __name__).load_checkpoint
     if name in ("optim", "precision"):  # only now: `python -m bottomless.precision` would find itself imported already
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

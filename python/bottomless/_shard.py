@@ -8,13 +8,17 @@ import datetime
 import math
 import sys
 import warnings
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 import torch.distributed as dist
 
 from . import _core  # torch.classes.bottomless is in it
+from . import _shard_checkpoint
 from ._sharded_gradient import ShardedGradient
+
+if TYPE_CHECKING:
+    import os
 
 _grad = torch.Tensor.grad  # the plain attribute, under the one of Slice
 
@@ -78,6 +82,7 @@ class Sharded:
         for name, parameter in model.named_parameters():
             self._names.append(name)
             self._parameters.append(parameter)
+        self._of_model = len(self._names)
         of_optimizer = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         known = {id(parameter) for parameter in self._parameters}
         for number, parameter in enumerate(of_optimizer):
@@ -110,6 +115,10 @@ class Sharded:
         self._follows = False
         self._syncs = True
         self._closed = False
+        self._asked = 0
+        self._saves = 0
+        self._saving: _shard_checkpoint.Saving | None = None
+        self._steps_before = 0  # of the run that was loaded
         self._listen()
         self._rebuild_groups()
         self._hooks = [
@@ -141,6 +150,38 @@ class Sharded:
         """Traffic of this rank since it was made, as it crossed the network."""
         return dict(self._core.stats())
 
+    def save(self, directory: str | os.PathLike[str], step: int | None = None, extra: Any = None) -> None:
+        """Write a checkpoint that any number of ranks can load, and plain PyTorch. All ranks must call it.
+
+        The directory holds the last one or this one, complete, whatever happens. ``step`` is the number of steps taken
+        unless given; ``extra`` anything that JSON can hold. Gradients are not saved.
+        """
+        self.save_in_background(directory, step, extra).wait()
+
+    def save_in_background(
+        self, directory: str | os.PathLike[str], step: int | None = None, extra: Any = None
+    ) -> _shard_checkpoint.Saving:
+        """The same, while training goes on: the next optimizer step waits until all has been read, and nothing is copied.
+
+        ``wait()`` of what it returns says when it is complete, and raises if it failed; so does the next save.
+        """
+        self._end_saving()
+        self._saving = _shard_checkpoint.save_in_background(self, directory, step, extra)
+        return self._saving
+
+    def load(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
+        """Take over parameters, buffers, states and options of a checkpoint; returns its ``step`` and ``extra``.
+
+        All ranks must call it. Each reads its own shares. What does not fit is an error, before anything has changed.
+        """
+        self._end_saving()
+        return _shard_checkpoint.load(self, directory)
+
+    def _end_saving(self) -> None:
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.wait()
+
     def close(self) -> None:
         """Waits until all ranks are done. What a rank has more steps than others, these take part in.
 
@@ -150,6 +191,7 @@ class Sharded:
             self._leave(keep=True)
 
     def _leave(self, keep: bool) -> None:
+        self._end_saving()
         self._forget_gradients()
         while (others := self._core.await_others()) != "are done":
             if others == "reduce":
@@ -172,6 +214,10 @@ class Sharded:
         index = {id(parameter): i for i, parameter in enumerate(self._parameters)}
         states = dict(self.optimizer.state)
         self.optimizer.state.clear()
+        self._groups = [  # parameters by index, and the names that the optimizer has for them
+            ([index[id(parameter)] for parameter in group["params"]], group.get("param_names"))
+            for group in self.optimizer.param_groups
+        ]
         for group in self.optimizer.param_groups:
             owned = []
             for parameter in group["params"]:
@@ -206,6 +252,8 @@ class Sharded:
             with torch.enable_grad():
                 loss = closure()
         self._give_away()
+        if self._saving is not None:
+            self._saving._core.wait_until_read()
         touched = [i for i, own in enumerate(self._slices) if own.numel() > 0 and _grad.__get__(own) is not None]
         self._take(self._core.begin_step(touched))
         self._unreduced = False
@@ -355,7 +403,7 @@ class Sharded:
 
     def _gathered(self, index: int, own: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """The whole of which every rank has `own`. All ranks must ask, in the same order."""
-        self._asked = getattr(self, "_asked", 0) + 1
+        self._asked += 1
         number = self._asked
         if own.numel() > 0:
             self._core.publish(number, own)

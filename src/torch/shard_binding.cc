@@ -3,6 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include "torch/shard_checkpoint.h"
 #include "torch/shard_roles.h"
 #include "torch/sharding.h"
 
@@ -66,6 +67,10 @@ class Shards final : public torch::CustomClassHolder {
     sharding_.part(keep ? Sharding::Model::kept : Sharding::Model::forgotten);
   }
   bool somebody_follows() { return sharding_.somebody_follows(); }
+  void adopt_writes() { sharding_.adopt_writes(); }
+  void begin_renewal() { sharding_.begin_renewal(); }
+  void end_renewal() { sharding_.end_renewal(); }
+  Sharding& sharding() { return sharding_; }
   void close() { sharding_.close(); }
   void abandon() { sharding_.close(Exchange::Farewell::unsaid); }
   c10::Dict<std::string, int64_t> stats() {
@@ -100,6 +105,39 @@ class Shards final : public torch::CustomClassHolder {
   Sharding sharding_;
 };
 
+// python/bottomless/_shard_checkpoint.py.
+class ShardSave final : public torch::CustomClassHolder {
+ public:
+  ShardSave(c10::intrusive_ptr<Shards> shards, const std::string& directory, int64_t step,
+            int64_t number)
+      : shards_(std::move(shards)),
+        save_(shards_->sharding(), directory, static_cast<uint64_t>(step),
+              static_cast<uint64_t>(number)) {}
+
+  // `bounds`: begin and end of every rank's share, in elements.
+  void add(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
+           std::vector<int64_t> strides, const std::vector<int64_t>& bounds,
+           const std::optional<at::Tensor>& own) {
+    LogicalTensor tensor{.spec = {.name = name}, .strides = std::move(strides)};
+    tensor.spec.dtype = dtype_named(dtype).value();
+    tensor.spec.shape.assign(shape.begin(), shape.end());
+    const Bytes element = bytes_of(tensor.spec.dtype);
+    for (size_t i = 0; i + 1 < bounds.size(); i += 2) {
+      tensor.shares.push_back(
+          {static_cast<Bytes>(bounds[i]) * element, static_cast<Bytes>(bounds[i + 1]) * element});
+    }
+    save_.add(std::move(tensor), own.value_or(at::Tensor()));
+  }
+  void start(const std::string& extra) { save_.start(extra); }
+  void wait_until_read() { save_.wait_until_read(); }
+  void wait() { save_.wait(); }
+  bool ended() { return save_.ended(); }
+
+ private:
+  const c10::intrusive_ptr<Shards> shards_;
+  ShardedSave save_;
+};
+
 TORCH_LIBRARY_FRAGMENT(bottomless, library) {
   library.class_<Shards>("Shards")
       .def(torch::init<std::string, std::vector<std::string>, std::vector<at::Tensor>, int64_t,
@@ -118,9 +156,19 @@ TORCH_LIBRARY_FRAGMENT(bottomless, library) {
       .def("await_others", &Shards::await_others)
       .def("part", &Shards::part)
       .def("somebody_follows", &Shards::somebody_follows)
+      .def("adopt_writes", &Shards::adopt_writes)
+      .def("begin_renewal", &Shards::begin_renewal)
+      .def("end_renewal", &Shards::end_renewal)
       .def("close", &Shards::close)
       .def("abandon", &Shards::abandon)
       .def("stats", &Shards::stats);
+  library.class_<ShardSave>("ShardSave")
+      .def(torch::init<c10::intrusive_ptr<Shards>, std::string, int64_t, int64_t>())
+      .def("add", &ShardSave::add)
+      .def("start", &ShardSave::start)
+      .def("wait_until_read", &ShardSave::wait_until_read)
+      .def("wait", &ShardSave::wait)
+      .def("ended", &ShardSave::ended);
 }
 
 }  // namespace

@@ -230,25 +230,63 @@ void Sharding::end_step() {
   const Doing doing(*this, "fetching what the step has changed");
   std::vector<bool> changed_now(parameters_.size(), false);
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    Parameter& parameter = parameters_[i];
     if (!reduction_->changed(i) && !written_[i]) continue;
     reduction_->forget_changes(i);
-    written_[i] = false;
-    ++parameter.version;
     changed_now[i] = true;
-    const Share share = parameter.shares[static_cast<size_t>(rank())];
-    if (share.bytes() > 0) {
-      exchange_->offer(
-          role_key(Role::parameter, i), parameter.version,
-          offered(parameter.slice, share.begin, element_of(parameter.slice.scalar_type())));
-    }
-    if (parameter.gather == nullptr) continue;
-    parameter.gather->renew(parameter.version);
-    engine().outdate(parameter.whole.storage().data());
+    renew(i);
   }
   fetch_small(changed_now);
   step_.fetch_add(1, std::memory_order_relaxed);
   reduced_ = false;
+}
+
+void Sharding::renew(size_t index) {
+  Parameter& parameter = parameters_[index];
+  written_[index] = false;
+  ++parameter.version;
+  const Share share = parameter.shares[static_cast<size_t>(rank())];
+  if (share.bytes() > 0) {
+    exchange_->offer(
+        role_key(Role::parameter, index), parameter.version,
+        offered(parameter.slice, share.begin, element_of(parameter.slice.scalar_type())));
+  }
+  if (parameter.gather == nullptr) return;
+  parameter.gather->renew(parameter.version);
+  engine().outdate(parameter.whole.storage().data());
+}
+
+// Whoever has begun a fetch ahead shall not read what is being written.
+void Sharding::begin_renewal() {
+  for (size_t i = 0; i < parameters_.size(); ++i) exchange_->withdraw(role_key(Role::parameter, i));
+}
+
+void Sharding::end_renewal() {
+  const Doing doing(*this, "fetching new parameters");
+  for (size_t i = 0; i < parameters_.size(); ++i) renew(i);
+  fetch_small(std::vector<bool>(parameters_.size(), true));
+}
+
+void Sharding::adopt_writes() {
+  const Doing doing(*this, "taking over what was written to parameters");
+  at::Tensor written = at::zeros({static_cast<int64_t>(size())}, at::kDouble);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    const bool own = parameter.gather == nullptr
+                         ? differs_from_share(parameter)
+                         : engine().written_here(parameter.whole.storage().data());
+    if (own) written[static_cast<int64_t>(i)] = 1.0;
+  }
+  written = sum_over_ranks(written);  // and now nobody needs the old content any more
+  std::vector<bool> changed(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    changed[i] = written[static_cast<int64_t>(i)].item<double>() > 0;
+    if (changed[i]) exchange_->withdraw(role_key(Role::parameter, i));
+  }
+  take_over_writes();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (changed[i]) renew(i);
+  }
+  fetch_small(changed);
 }
 
 // All at the same time.

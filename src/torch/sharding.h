@@ -48,6 +48,8 @@ class Sharding {
   int rank() const { return transport_.rank(); }
   int ranks() const { return transport_.ranks(); }
   size_t size() const { return parameters_.size(); }
+  Engine& engine() { return session_->engine(); }
+  Bytes piece_bytes() const { return piece_bytes_; }  // of what is sent at once
   // This rank's shares, of one dimension; where a rank owns whole parameters, with their shape, or without elements.
   const at::Tensor& slice(size_t parameter) const { return parameters_[parameter].slice; }
   const std::vector<Share>& shares(size_t parameter) const { return parameters_[parameter].shares; }
@@ -58,6 +60,13 @@ class Sharding {
   // gradient from before.
   std::vector<at::Tensor> begin_step(const std::vector<size_t>& touched = {});
   void end_step();
+
+  // All ranks call these, between steps. What was written to whole parameters since the last step goes into the slices.
+  void adopt_writes();
+  // Between these, the slices get new content that no step makes; everybody gathers that from then on. Nobody may need the
+  // old content any more.
+  void begin_renewal();
+  void end_renewal();
 
   // The element-wise sum of all ranks' values (float64), in the order of ranks.
   at::Tensor sum_over_ranks(const at::Tensor& values);
@@ -99,6 +108,7 @@ class Sharding {
   void distribute();
   void become_sharded(Parameter& parameter);
   void take_over_writes();
+  void renew(size_t parameter);
   void fetch_small(const std::vector<bool>& changed);
   void pull_into(const at::Tensor& into, int from, Exchange::Key key, uint64_t version,
                  Bytes offset, const std::string& what);
@@ -109,7 +119,6 @@ class Sharding {
   Exchange::Key offer_values(const at::Tensor& values, int to_ranks);
   void forget_values();
   std::string describe() const;
-  Engine& engine() { return session_->engine(); }
 
   SessionUse session_;
   C10dTransport transport_;
