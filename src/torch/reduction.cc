@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "torch/fault_handler.h"
@@ -338,11 +339,9 @@ Result<void> Reduction::add_piece(const at::Tensor& sum, bool first, Bytes at,
   at::Tensor into = sum.narrow(0, begin, count);
   const at::Tensor added = at::from_blob(piece.data(), {count}, sum.options());
   const double share = 1.0 / ranks_;
-  if (first) {
-    into.copy_(added).mul_(share);
-  } else {
-    into.add_(added, share);
-  }
+  // No operator that makes a tensor, not even of one number: where all leave at once, that would be gone.
+  if (first) std::memset(pinned.value().at, 0, piece.size());
+  into.add_(added, share);
   return {};
 }
 
