@@ -179,7 +179,7 @@ class Sharded:
 
     def _end_saving(self) -> None:
         saving, self._saving = self._saving, None
-        if saving is not None:
+        if saving is not None and not saving._waited:
             saving.wait()
 
     def close(self) -> None:

@@ -32,9 +32,11 @@ class Saving:
 
     def __init__(self, core: Any) -> None:
         self._core = core
+        self._waited = False
 
     def wait(self) -> None:
         """Until the checkpoint is complete, on disk, on all ranks; raises if it is not."""
+        self._waited = True
         self._core.wait()
 
     def done(self) -> bool:

@@ -55,7 +55,7 @@ ShardedSave::~ShardedSave() {
   for (size_t i = 0; i < added_.size(); ++i) {
     if (added_[i].own.defined()) sharding_.retract(number_of(i));
   }
-  for (const auto& [number, tensor] : said_) sharding_.retract(number);
+  for (const Said& said : said_) sharding_.retract(said.number);
 }
 
 int64_t ShardedSave::number_of(size_t index) const {
@@ -120,6 +120,11 @@ void ShardedSave::run() {
   } catch (const std::exception& error) {  // another rank has ended
     failure = words_of(error);
     writer_.reset();
+  }
+  try {
+    wait_for_listeners();
+  } catch (const std::exception&) {
+    // A rank that has ended hears nothing, and whether the checkpoint is complete does not depend on it.
   }
   sharding_.engine().discharge(std::exchange(charged_, 0));
   MutexLock lock(mutex_);
@@ -204,7 +209,7 @@ void ShardedSave::write_piece(size_t index, Bytes at, const at::Tensor& piece) {
 
 // Each rank says when it has read all that it writes; when all have, what was lent to them is its owner's again.
 void ShardedSave::wait_for_readers() {
-  say(kHasRead, "");
+  say(kHasRead, "", sharding_.ranks());
   for (int rank = 0; rank < sharding_.ranks(); ++rank) (void)hear(rank, kHasRead);
   for (size_t i = 0; i < added_.size(); ++i) {
     if (!added_[i].own.defined()) continue;
@@ -227,14 +232,13 @@ std::string ShardedSave::finish_together(Result<void> written) {
     if (!text.ok()) written = text.error();
   }
   if (!written.ok()) writer_.reset();
-  say(kEntry, written.ok()
-                  ? entry
-                  : "!rank " + std::to_string(sharding_.rank()) + ": " + written.error().message);
+  const std::string rank = "rank " + std::to_string(sharding_.rank());
+  say(kEntry, written.ok() ? entry : "!" + rank + ": " + written.error().message, 1);
   if (sharding_.rank() != 0) return hear(0, kOutcome);
   std::vector<std::string> entries;
   for (int rank = 0; rank < sharding_.ranks(); ++rank) entries.push_back(hear(rank, kEntry));
   const std::string outcome = commit_entries(entries);
-  say(kOutcome, outcome);
+  say(kOutcome, outcome, sharding_.ranks() - 1);
   return outcome;
 }
 
@@ -250,16 +254,20 @@ std::string ShardedSave::commit_entries(const std::vector<std::string>& entries)
   return committed.ok() ? "" : committed.error().message;
 }
 
-void ShardedSave::say(size_t slot, const std::string& text) {
+void ShardedSave::say(size_t slot, const std::string& text, int readers) {
   const auto length = static_cast<uint64_t>(text.size());
-  said_.emplace_back(number_of(slot), bytes_tensor(&length, sizeof length));
-  if (!text.empty()) {
-    said_.emplace_back(number_of(slot + 1), bytes_tensor(text.data(), text.size()));
-    sharding_.publish(said_.back().first, said_.back().second);
-    sharding_.publish(said_[said_.size() - 2].first, said_[said_.size() - 2].second);
-  } else {
-    sharding_.publish(said_.back().first, said_.back().second);
-  }
+  const auto publish = [&](size_t at, const void* from, size_t bytes) {
+    const at::Tensor content = bytes_tensor(from, bytes);
+    said_.push_back({number_of(at), content, bytes * static_cast<Bytes>(readers)});
+    sharding_.publish(number_of(at), content);
+  };
+  if (!text.empty()) publish(slot + 1, text.data(), text.size());
+  publish(slot, &length, sizeof length);
+}
+
+// What this rank has said must not go before all have heard it.
+void ShardedSave::wait_for_listeners() {
+  for (const Said& said : said_) sharding_.wait_until_given(said.number, said.wanted);
 }
 
 std::string ShardedSave::hear(int rank, size_t slot) {

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -49,6 +48,11 @@ class ShardedSave {
     LogicalTensor tensor;
     at::Tensor own;
   };
+  struct Said {
+    int64_t number = 0;
+    at::Tensor text;
+    Bytes wanted = 0;  // by all who listen
+  };
   int64_t number_of(size_t index) const;
   void run();
   Result<void> write_shard();
@@ -58,7 +62,8 @@ class ShardedSave {
   void wait_for_readers();
   std::string finish_together(Result<void> written);
   std::string commit_entries(const std::vector<std::string>& entries);
-  void say(size_t slot, const std::string& text);
+  void say(size_t slot, const std::string& text, int readers);
+  void wait_for_listeners();
   std::string hear(int rank, size_t slot);
 
   Sharding& sharding_;
@@ -70,7 +75,7 @@ class ShardedSave {
   std::vector<int> writers_;
   std::string extra_;
   std::unique_ptr<TensorFileWriter> writer_;
-  std::vector<std::pair<int64_t, at::Tensor>> said_;
+  std::vector<Said> said_;
   Bytes charged_ = 0;
 
   mutable Mutex mutex_;

@@ -444,6 +444,13 @@ bool Sharding::somebody_follows() const {
   return std::find(followed_.begin(), followed_.end(), step) != followed_.end();
 }
 
+void Sharding::wait_until_given(int64_t number, Bytes bytes) {
+  const Exchange::Key key = role_key(Role::published, static_cast<uint64_t>(number));
+  check(exchange_->wait(
+      "wait until others have read a tensor", [&] { return exchange_->given(key) >= bytes; },
+      [] { return -1; }));
+}
+
 Sharding::Others Sharding::await_others() {
   const Doing doing(*this, "done, waiting for the others to leave");
   follows_ = true;

@@ -76,6 +76,8 @@ class Sharding {
   void publish(int64_t number, const at::Tensor& tensor);
   void retract(int64_t number);
   void read(int rank, int64_t number, Bytes offset, const at::Tensor& into);
+  // So much of it, to this rank itself as well.
+  void wait_until_given(int64_t number, Bytes bytes);
 
   // Nothing more to do here. Waits until that is so for everybody, or until others are at something that this rank has to
   // take part in: reduce() and apply what it gives, sum_over_ranks() of what a script's ranks sum between steps, or a step.
