@@ -9,7 +9,7 @@
 //   shard.step();  // in place of optimizer.step() and zero_grad()
 //
 // Thread-safety: one thread at a time.
-// Lifetime: model, optimizer and Runtime outlive the Shard. With it ends the gathering of parameters: save the model before.
+// Lifetime: model, optimizer and Runtime outlive the Shard. When it ends, each rank has the whole model.
 // Errors: thrown as c10::Error; every wait for other ranks ends by its deadline and says for whom.
 #pragma once
 #include <c10/util/intrusive_ptr.h>

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <typeinfo>
 #include <unordered_map>
 #include <utility>
@@ -180,7 +181,7 @@ struct Shard::Impl {
     {
       const at::NoGradGuard no_grad;
       give_all_away();
-      take(sharding.begin_step());
+      take(sharding.begin_step({}));
     }
     optimizer.step();
     for (const at::Tensor& slice : slices) slice.mutable_grad() = at::Tensor();
@@ -192,16 +193,42 @@ struct Shard::Impl {
     const at::NoGradGuard no_grad;
     give_all_away();
     take(sharding.reduce());
+    most_norm = max_norm;
+    return scale_down();
+  }
+
+  double scale_down() {
+    const at::NoGradGuard no_grad;
     double squares = 0;
     for (const at::Tensor& slice : slices)
       if (slice.grad().defined()) squares += square_sum(slice.grad());
     const at::Tensor sum = sharding.sum_over_ranks(at::scalar_tensor(squares, at::kDouble));
     const double norm = std::sqrt(sum.item<double>());
-    const double factor = max_norm / (norm + 1e-6);  // torch's rule
+    const double factor = most_norm / (norm + 1e-6);  // torch's rule
     if (factor < 1 || std::isnan(factor))
       for (const at::Tensor& slice : slices)
         if (slice.grad().defined()) slice.mutable_grad().mul_(factor);
     return norm;
+  }
+
+  // Takes part in what others still do, as it was done here before.
+  void leave() {
+    for (;;) {
+      switch (sharding.await_others()) {
+        case Sharding::Others::reduce:
+          take(sharding.reduce());
+          break;
+        case Sharding::Others::sum:
+          scale_down();
+          break;
+        case Sharding::Others::step:
+          step();
+          break;
+        case Sharding::Others::are_done:
+          sharding.part(Sharding::Model::kept);
+          return;
+      }
+    }
   }
 
   // What has thrown once has left the ranks at different places: from then on there is no good order to leave in.
@@ -222,6 +249,8 @@ struct Shard::Impl {
   std::vector<at::Tensor> buffers;
   bool syncs = true;
   bool failed = false;
+  double most_norm =
+      std::numeric_limits<double>::infinity();  // that gradients were last clipped to
   const int exceptions = std::uncaught_exceptions();
   Sharding sharding;
 };
@@ -261,7 +290,7 @@ Shard::~Shard() {
     return;
   }
   try {
-    while (!impl_->sharding.leave()) impl_->step();
+    impl_->leave();
     impl_->sharding.close();
   } catch (const std::exception& error) {
     impl_->sharding.close(Exchange::Farewell::unsaid);

@@ -1,7 +1,7 @@
 // One rank of a sharded training; without ranks, the same training in one process. Prints the loss and the gradients' norm of
 // each step, then "evictions N" and, of the connection to the other ranks, "allocated N freed M".
 //
-//   shard_ranks STAGE MEMORY DISK     stage 0: in one process, without a limit
+//   shard_ranks STAGE OPTIMIZER MEMORY DISK [fail]     stage 0: in one process, without a limit; fail: rank 1 does
 #include <bottomless/optim.h>
 #include <bottomless/shard.h>
 #include <bottomless/torch.h>
@@ -10,8 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 namespace {
 
@@ -79,12 +82,19 @@ torch::Tensor loss_of(Net& net, const torch::Tensor& input) {
   return (net.forward(input) - input.roll(1, 1)).square().mean() / kBatches;
 }
 
-void train_alone() {
+std::unique_ptr<torch::optim::Optimizer> optimizer_for(const Net& net, const std::string& name) {
+  if (name == "Adafactor")
+    return std::make_unique<bottomless::optim::Adafactor>(
+        net.parameters(), bottomless::optim::AdafactorOptions(1e-2));
+  return std::make_unique<torch::optim::AdamW>(net.parameters(), torch::optim::AdamWOptions(1e-3));
+}
+
+void train_alone(const std::string& name) {
   torch::manual_seed(1);
   Net net(0);
-  torch::optim::AdamW optimizer(net.parameters(), torch::optim::AdamWOptions(1e-3));
+  const std::unique_ptr<torch::optim::Optimizer> optimizer = optimizer_for(net, name);
   for (int step = 0; step < kSteps; ++step) {
-    optimizer.zero_grad();
+    optimizer->zero_grad();
     double sum = 0;
     for (int batch = 0; batch < kBatches; ++batch) {
       const torch::Tensor loss = loss_of(net, input_of(batch));
@@ -92,17 +102,19 @@ void train_alone() {
       sum += loss.item<double>();
     }
     const double norm = torch::nn::utils::clip_grad_norm_(net.parameters(), kMaxNorm);
-    optimizer.step();
+    optimizer->step();
     std::printf("%.9g %.9g\n", sum, norm);
   }
 }
 
-void train_sharded(int stage, bottomless::Runtime& runtime,
+enum class Ending { good, failure };
+
+void train_sharded(int stage, const std::string& name, Ending ending, bottomless::Runtime& runtime,
                    const c10::intrusive_ptr<c10d::Backend>& ranks) {
   torch::manual_seed(1 + ranks->getRank());
   Net net(ranks->getRank());
-  torch::optim::AdamW optimizer(net.parameters(), torch::optim::AdamWOptions(1e-3));
-  bottomless::Shard shard(net, optimizer, ranks,
+  const std::unique_ptr<torch::optim::Optimizer> optimizer = optimizer_for(net, name);
+  bottomless::Shard shard(net, *optimizer, ranks,
                           {.stage = stage, .deadline = std::chrono::seconds(60)});
   const int rows = kRows / shard.ranks();
   for (int step = 0; step < kSteps; ++step) {
@@ -115,23 +127,30 @@ void train_sharded(int stage, bottomless::Runtime& runtime,
       loss.backward();
       sum += loss.item<double>();
     }
+    if (ending == Ending::failure && shard.rank() == 1) throw std::runtime_error("failed");
     const double norm = shard.clip_grad_norm_(kMaxNorm);
     shard.step();
-    runtime.step(optimizer);
+    runtime.step(*optimizer);
     std::printf("%.9g %.9g\n", sum, norm);
   }
   const bottomless::ShardStats stats = shard.stats();
   if (stats.steps != kSteps || stats.received_gradient_bytes == 0 || stats.sent_bytes == 0)
     std::printf("wrong counters\n");
+  if (shard.rank() != 0) return;
+  // One more step than the others have: they take part on their way out.
+  const double loss = loss_of(net, input_of(0)).item<double>();
+  loss_of(net, input_of(0)).backward();
+  shard.step();
+  if (loss_of(net, input_of(0)).item<double>() == loss) std::printf("wrong: no last step\n");
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 4) return 2;
+  if (count < 5) return 2;
   const int stage = std::atoi(arguments[1]);
   if (stage == 0) {
-    train_alone();
+    train_alone(arguments[2]);
     return 0;
   }
   std::map<void*, size_t> made;
@@ -142,12 +161,12 @@ int main(int count, char** arguments) {
   const size_t allocated = made[ranks.get()];
   for (int i = 0; i < 3; ++i) bottomless::join_ranks(std::chrono::seconds(60))->barrier()->wait();
   try {
-    const auto memory = static_cast<bottomless::Bytes>(std::atoll(arguments[2]));
-    bottomless::Runtime runtime({.memory = memory, .disk = {arguments[3]}});
-    train_sharded(stage, runtime, ranks);
+    const auto memory = static_cast<bottomless::Bytes>(std::atoll(arguments[3]));
+    bottomless::Runtime runtime({.memory = memory, .disk = {arguments[4]}});
+    train_sharded(stage, arguments[2], count > 5 ? Ending::failure : Ending::good, runtime, ranks);
     std::printf("evictions %llu\n", static_cast<unsigned long long>(runtime.stats().evictions));
-  } catch (const c10::Error& error) {
-    std::printf("%s\n", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
     return 1;
   }
   sizes.watched = ranks.get();

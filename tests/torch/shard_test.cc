@@ -71,26 +71,32 @@ struct Started {
   std::string name;
   std::string rank, ranks, others;
   int stage;
+  std::string optimizer = "AdamW";
 };
 
 void PrintTo(const Started& started, std::ostream* out) { *out << started.name; }
 
-class ShardedTraining : public testing::TestWithParam<Started> {};
-
-TEST_P(ShardedTraining, IsThatOfOneProcess) {
-  const Outcome alone = finish(start("", "0 0 ."));
-  ASSERT_EQ(alone.losses.size(), kSteps) << alone.out;
-  const Started& started = GetParam();
+std::vector<Outcome> run_two(const Started& started, const std::string& more = "") {
   const TemporaryDirectory disks[2];
   const std::string port = std::to_string(free_port());
   std::FILE* pipes[2];
   for (int rank = 0; rank < 2; ++rank) {
     pipes[rank] = start(started.rank + "=" + std::to_string(rank) + " " + started.ranks + "=2 " +
                             started.others + " MASTER_PORT=" + port,
-                        std::to_string(started.stage) + " " + std::to_string(28 << 20) + " " +
-                            disks[rank].path().string());
+                        std::to_string(started.stage) + " " + started.optimizer + " " +
+                            std::to_string(28 << 20) + " " + disks[rank].path().string() + more);
   }
-  const Outcome ranks[2] = {finish(pipes[0]), finish(pipes[1])};
+  std::vector<Outcome> outcomes;
+  for (std::FILE* pipe : pipes) outcomes.push_back(finish(pipe));
+  return outcomes;
+}
+
+class ShardedTraining : public testing::TestWithParam<Started> {};
+
+TEST_P(ShardedTraining, IsThatOfOneProcess) {
+  const Outcome alone = finish(start("", "0 " + GetParam().optimizer + " 0 ."));
+  ASSERT_EQ(alone.losses.size(), kSteps) << alone.out;
+  const std::vector<Outcome> ranks = run_two(GetParam());
   for (const Outcome& rank : ranks) {
     ASSERT_EQ(rank.code, 0) << rank.out;
     ASSERT_EQ(rank.losses.size(), kSteps) << rank.out;
@@ -113,10 +119,20 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Started{"TorchrunStage1", "RANK", "WORLD_SIZE", "MASTER_ADDR=127.0.0.1", 1},
                     Started{"TorchrunStage2", "RANK", "WORLD_SIZE", "MASTER_ADDR=127.0.0.1", 2},
                     Started{"TorchrunStage3", "RANK", "WORLD_SIZE", "MASTER_ADDR=127.0.0.1", 3},
+                    Started{"WholeParameters", "RANK", "WORLD_SIZE", "MASTER_ADDR=127.0.0.1", 3,
+                            "Adafactor"},
                     Started{"OpenMpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                             "OMPI_COMM_WORLD_LOCAL_SIZE=2", 3},
                     Started{"Mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS=2", 2}),
     [](const auto& info) { return info.param.name; });
+
+TEST(Shard, EndsTheOthersWhenARankFails) {
+  const std::vector<Outcome> ranks =
+      run_two({"", "RANK", "WORLD_SIZE", "MASTER_ADDR=127.0.0.1", 3}, " fail");
+  EXPECT_EQ(ranks[1].code, 1) << ranks[1].out;
+  EXPECT_EQ(ranks[0].code, 1) << ranks[0].out;
+  EXPECT_NE(ranks[0].out.find("rank 1"), std::string::npos) << ranks[0].out;
+}
 
 class JoinRanks : public testing::Test {
  protected:
