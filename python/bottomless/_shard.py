@@ -235,7 +235,7 @@ class Sharded:
         begin, end = self._bounds(index)[self.rank]
         own = self._slices[index]
         return {
-            name: value.reshape(-1)[begin:end].clone().view_as(own)
+            name: _in_memory_order(value, parameter)[begin:end].clone().view_as(own)
             if torch.is_tensor(value) and value.shape == parameter.shape and value.dim() > 0
             else value
             for name, value in state.items()
@@ -440,6 +440,12 @@ class Sharded:
             self._end()
             self._core.abandon()
             print(f"bottomless: {error}", file=sys.stderr)
+
+
+def _in_memory_order(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Shares are cut from memory as the parameter lies there, which may be channels_last."""
+    placed = torch.empty_like(like, dtype=value.dtype, requires_grad=False).copy_(value)
+    return placed.as_strided((placed.numel(),), (1,))
 
 
 def _is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
