@@ -81,7 +81,8 @@ elif save is not None:
     sharded.save(directory, extra={"pair": (1, 2.5), "nothing": None})  # over the first one
 stats = runtime.stats()
 assert stats["peak_bytes"] <= stats["limit_bytes"], stats
-assert stats["evictions"] > 0 or first == last, stats
+small = ranks > 2 and kind == "8bit"  # a third of so little fits
+assert stats["evictions"] > 0 or first == last or small, stats
 if last == first or save is not None:
     whole = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     found["model"] = fingerprints(whole)
