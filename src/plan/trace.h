@@ -46,7 +46,8 @@ struct TraceStorage {
   uint32_t carried_from =
       kNone;             // since the last step: the storage made at the same place in this one
   bool survives = true;  // alive when the step ends
-  bool renewed = false;  // has other content in every step, which cannot be had before the step begins
+  bool renewed =
+      false;  // has other content in every step, which cannot be had before the step begins
 };
 
 struct Trace {
