@@ -54,6 +54,7 @@ def _run(main: types.ModuleType, code: Any) -> int:
     except BaseException as error:
         error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
         sys.excepthook(type(error), error, error.__traceback__)
+        sys.last_value = error  # as the interpreter does, for those who want to know at exit
         if type(error) is KeyboardInterrupt:
             sys.excepthook = lambda *_: None  # it has been shown
             raise  # the interpreter ends by SIGINT, which is how a shell learns that it is to stop, too

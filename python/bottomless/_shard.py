@@ -7,11 +7,12 @@ import contextlib
 import datetime
 import math
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 import torch.distributed as dist
+
+import bottomless
 
 from . import _core  # torch.classes.bottomless is in it
 from . import _shard_checkpoint
@@ -72,6 +73,9 @@ class Sharded:
     ) -> None:
         if not dist.is_initialized():
             raise RuntimeError("bottomless: shard a model: call torch.distributed.init_process_group() first")
+        runtime = bottomless._current
+        if runtime is not None and runtime._update_in_backward is not None:
+            raise ValueError("bottomless: shard a model: update_in_backward would step before other ranks' gradients are in; leave it off")
         if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
             raise ValueError(f"bottomless: shard a model: {type(optimizer).__name__} cannot be sharded; AdamW and others can")
         self.model = model
@@ -109,7 +113,6 @@ class Sharded:
         ]
         self._local: dict[int, torch.Tensor] = {}  # gradients that are not given away yet
         self._unreduced = False
-        self._looking = False
         self._norms: torch.Tensor | None = None
         self._scales: dict[int, float] = {}  # what gradients were multiplied with since they were reduced
         self._follows = False
@@ -343,7 +346,7 @@ class Sharded:
 
     @torch.no_grad()
     def _look(self) -> None:
-        if self._unreduced and not self._looking:
+        if self._unreduced:
             self._unreduced = False
             self._give_away()
             self._take(self._core.reduce())

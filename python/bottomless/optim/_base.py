@@ -23,6 +23,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     # Name of each state, and whether it has a sign.
     _states: dict[str, bool] = {}
+    _sum_over_ranks: Callable[[float], float] | None = None  # where gradients are sharded
     _step_supports_amp_scaling = True  # a GradScaler leaves scale and verdict to step()
 
     def __init__(
@@ -206,7 +207,8 @@ class FusedOptimizer(torch.optim.Optimizer):
         if not self.needs_all_gradients:
             return 1.0
         self._squares.listen(parameter for group in self.param_groups for parameter in group["params"])
-        norm = math.sqrt(sum(square_sum(grad) for _, grad in self._gradients()))
+        squares = sum(square_sum(grad) for _, grad in self._gradients())
+        norm = math.sqrt(squares if self._sum_over_ranks is None else self._sum_over_ranks(squares))
         if self._skip_nonfinite and not math.isfinite(norm):
             return None
         if self._max_norm is None:
