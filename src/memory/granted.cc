@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/control_groups.h"
+#include "base/started_rank.h"
 #include "base/text_file.h"
 #include "memory/heap.h"
 
@@ -95,7 +96,9 @@ std::optional<Grant> control_group_limit(const fs::path& root) {
   return least;
 }
 
-Bytes automatic_limit(const Grant& grant) { return grant.bytes / 5 * 4; }
+Bytes automatic_limit(const Grant& grant) {
+  return grant.bytes / 5 * 4 / static_cast<Bytes>(ranks_of_this_machine());
+}
 
 size_t granted_mappings(const std::filesystem::path& root) {
   return number_in(root / "proc/sys/vm/max_map_count").value_or(kUsualMappings);

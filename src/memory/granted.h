@@ -24,8 +24,8 @@ size_t granted_mappings(const std::filesystem::path& root = "/");
 // The least that a control group of this process may hold in all, if any of them is limited.
 std::optional<Grant> control_group_limit(const std::filesystem::path& root = "/");
 
-// What --memory auto stands for: most of the grant. The rest is for what is not a tensor, such as
-// the interpreter, libraries and their workspaces.
+// What --memory auto stands for: most of the grant, which the ranks of this machine share. The rest is for what is not a
+// tensor, such as the interpreter, libraries and their workspaces.
 Bytes automatic_limit(const Grant& grant);
 
 }  // namespace bottomless

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "memory/heap.h"
@@ -33,6 +34,15 @@ TEST_F(Granted, IsWhatTheMachineHasFree) {
   EXPECT_EQ(grant().set_by, "free memory of the machine");
   EXPECT_LT(automatic_limit(grant()), 8_GiB);
   EXPECT_GT(automatic_limit(grant()), 6_GiB);
+}
+
+TEST_F(Granted, IsSharedByTheRanksOfThisMachine) {
+  const Bytes alone = automatic_limit(grant());
+  for (const auto& [name, value] :
+       {std::pair("RANK", "0"), {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}})
+    setenv(name, value, 1);
+  EXPECT_EQ(automatic_limit(grant()), alone / 4);
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}) unsetenv(name);
 }
 
 TEST_F(Granted, IsWhatItsControlGroupLeaves) {
