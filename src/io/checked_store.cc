@@ -24,12 +24,6 @@ uint64_t checksum_of(const Pieces& pieces, Bytes bytes) {
   return XXH3_64bits_digest(state.get());
 }
 
-Bytes total(const Pieces& pieces) {
-  Bytes bytes = 0;
-  for (const std::span<std::byte> piece : pieces) bytes += piece.size();
-  return bytes;
-}
-
 }  // namespace
 
 void CheckedStore::free(const Extent& extent) {
@@ -37,12 +31,12 @@ void CheckedStore::free(const Extent& extent) {
     MutexLock lock(mutex_);
     written_.erase({extent.disk, extent.offset});
   }
-  below_->free(extent);
+  StoreOver::free(extent);
 }
 
 void CheckedStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
   Pieces pieces = from;
-  below_->write(
+  StoreOver::write(
       extent, std::move(from), urgency,
       [this, extent, pieces = std::move(pieces), done = std::move(done)](Result<void> outcome) {
         if (outcome.ok()) {
@@ -76,7 +70,7 @@ Result<void> CheckedStore::compare(const Extent& extent, const Pieces& pieces) {
 
 void CheckedStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
   Pieces pieces = into;
-  below_->read(
+  StoreOver::read(
       extent, std::move(into), urgency,
       [this, extent, pieces = std::move(pieces), done = std::move(done)](Result<void> outcome) {
         done(outcome.ok() ? compare(extent, pieces) : std::move(outcome));

@@ -2,31 +2,24 @@
 // from memory once it has been written and compared once it has been read. Corrupt data is an error
 // that names the place, never a result.
 // Thread-safety: see Store. Checksums are taken on the threads of the store below.
-// Lifetime: owns the store below.
+// Lifetime: see StoreOver.
 #pragma once
 #include <memory>
 #include <unordered_map>
 
 #include "base/mutex.h"
-#include "io/store.h"
+#include "io/store_over.h"
 
 namespace bottomless {
 
-class CheckedStore final : public Store {
+class CheckedStore final : public StoreOver {
  public:
-  explicit CheckedStore(std::unique_ptr<Store> below) : below_(std::move(below)) {}
+  explicit CheckedStore(std::unique_ptr<Store> below) : StoreOver(std::move(below)) {}
+  ~CheckedStore() override { end_below(); }
 
-  Result<Extent> allocate(Bytes bytes) override { return below_->allocate(bytes); }
   void free(const Extent& extent) override;
   void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
   void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
-  void hurry(const Extent& extent) override { below_->hurry(extent); }
-  std::optional<Error> overdue(std::chrono::nanoseconds patience) override {
-    return below_->overdue(patience);
-  }
-  bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override {
-    return below_->read_in_child(extent, into);
-  }
 
  private:
   struct Written {
@@ -45,7 +38,6 @@ class CheckedStore final : public Store {
 
   Mutex mutex_;
   std::unordered_map<Key, Written, KeyHash> written_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::unique_ptr<Store> below_;  // last: its threads use the above until it is gone
 };
 
 }  // namespace bottomless

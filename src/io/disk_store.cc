@@ -132,6 +132,11 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskStoreOptions& optio
   return std::unique_ptr<DiskStore>(new DiskStore(std::move(disks), options.limit));
 }
 
+Bytes DiskStore::file_bytes() const {
+  MutexLock lock(mutex_);
+  return size_of_files();
+}
+
 Bytes DiskStore::size_of_files() const {
   Bytes total = 0;
   for (const Disk& disk : disks_) total += disk.file.bytes();

@@ -40,7 +40,8 @@ class DiskStore final : public Store {
   std::optional<Error> overdue(std::chrono::nanoseconds patience) override;
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
 
-  Bytes own_memory() const { return own_memory_; }  // of its threads and rings
+  Bytes own_memory() const { return own_memory_; }       // of its threads and rings
+  Bytes file_bytes() const BOTTOMLESS_EXCLUDES(mutex_);  // size of its files
 
  private:
   struct Disk {
@@ -64,7 +65,7 @@ class DiskStore final : public Store {
 
   const std::optional<Bytes> limit_;
   Bytes own_memory_ = 0;
-  Mutex mutex_;  // guards the files' sizes and extents; the queues look after themselves
+  mutable Mutex mutex_;  // guards the files' sizes and extents; the queues look after themselves
   std::vector<Disk> disks_;
 };
 

@@ -4,15 +4,6 @@
 #include <utility>
 
 namespace bottomless {
-namespace {
-
-Bytes total(const Pieces& pieces) {
-  Bytes bytes = 0;
-  for (const std::span<std::byte> piece : pieces) bytes += piece.size();
-  return bytes;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Store>> ThrottledStore::over(std::unique_ptr<Store> below,
                                                     Bytes per_second) {
@@ -25,7 +16,7 @@ Result<std::unique_ptr<Store>> ThrottledStore::over(std::unique_ptr<Store> below
 }
 
 ThrottledStore::~ThrottledStore() {
-  below_.reset();  // everything under way has ended, and waits here
+  end_below();  // everything under way has ended, and waits here
   {
     MutexLock lock(mutex_);
     closing_ = true;
@@ -52,12 +43,12 @@ Store::Done ThrottledStore::delayed(Clock::time_point due, Done done) {
 
 void ThrottledStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
   const Clock::time_point due = reserve(total(into));
-  below_->read(extent, std::move(into), urgency, delayed(due, std::move(done)));
+  StoreOver::read(extent, std::move(into), urgency, delayed(due, std::move(done)));
 }
 
 void ThrottledStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
   const Clock::time_point due = reserve(total(from));
-  below_->write(extent, std::move(from), urgency, delayed(due, std::move(done)));
+  StoreOver::write(extent, std::move(from), urgency, delayed(due, std::move(done)));
 }
 
 void ThrottledStore::run() {

@@ -1,6 +1,6 @@
 // A store that is no faster than it is told: for benchmarks of what several slow disks give together, on a machine with one
 // fast one.
-// Thread-safety, lifetime: see Store; owns the store below it.
+// Thread-safety, lifetime: see StoreOver.
 #pragma once
 #include <bottomless/bytes.h>
 
@@ -9,26 +9,17 @@
 
 #include "base/mutex.h"
 #include "base/thread.h"
-#include "io/store.h"
+#include "io/store_over.h"
 
 namespace bottomless {
 
-class ThrottledStore final : public Store {
+class ThrottledStore final : public StoreOver {
  public:
   static Result<std::unique_ptr<Store>> over(std::unique_ptr<Store> below, Bytes per_second);
   ~ThrottledStore() override;
 
-  Result<Extent> allocate(Bytes bytes) override { return below_->allocate(bytes); }
-  void free(const Extent& extent) override { below_->free(extent); }
   void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
   void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
-  void hurry(const Extent& extent) override { below_->hurry(extent); }
-  std::optional<Error> overdue(std::chrono::nanoseconds patience) override {
-    return below_->overdue(patience);
-  }
-  bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override {
-    return below_->read_in_child(extent, into);
-  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -39,7 +30,7 @@ class ThrottledStore final : public Store {
   };
 
   ThrottledStore(std::unique_ptr<Store> below, Bytes per_second)
-      : per_second_(static_cast<double>(per_second)), below_(std::move(below)) {}
+      : StoreOver(std::move(below)), per_second_(static_cast<double>(per_second)) {}
   Clock::time_point reserve(Bytes bytes);
   Done delayed(Clock::time_point due, Done done);
   void run();
@@ -50,7 +41,6 @@ class ThrottledStore final : public Store {
   Clock::time_point free_at_ BOTTOMLESS_GUARDED_BY(mutex_){};
   std::deque<Ended> ended_ BOTTOMLESS_GUARDED_BY(mutex_);
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<Store> below_;
   Thread thread_;
 };
 

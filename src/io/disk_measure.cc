@@ -1,4 +1,4 @@
-#include "cli/disk_measure.h"
+#include "io/disk_measure.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -16,7 +16,7 @@
 #include "io/disk_store.h"
 #include "memory/frame_pool.h"
 
-namespace bottomless::cli {
+namespace bottomless {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -232,4 +232,4 @@ Result<Rate> measure(std::span<WorkingFile> files, const Load& load) {
   return rate;
 }
 
-}  // namespace bottomless::cli
+}  // namespace bottomless

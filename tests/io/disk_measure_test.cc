@@ -1,4 +1,4 @@
-#include "cli/disk_measure.h"
+#include "io/disk_measure.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include "support/aligned_buffer.h"
 #include "support/temporary_directory.h"
 
-namespace bottomless::cli {
+namespace bottomless {
 namespace {
 
 constexpr Load kShort{.size = 256_KiB, .depth = 4, .seconds = 0.02};
@@ -125,4 +125,4 @@ TEST_F(DiskMeasure, SaysWhenThereIsNoDirectory) {
 }
 
 }  // namespace
-}  // namespace bottomless::cli
+}  // namespace bottomless

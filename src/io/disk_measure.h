@@ -17,7 +17,7 @@
 #include "io/scratch_file.h"
 #include "memory/address_space.h"
 
-namespace bottomless::cli {
+namespace bottomless {
 
 enum class Pattern { read, write, mixed };  // mixed: half of the requests are reads
 const char* name_of(Pattern pattern);
@@ -76,4 +76,4 @@ class WorkingFile {
 // of each file.
 Result<Rate> measure(std::span<WorkingFile> files, const Load& load);
 
-}  // namespace bottomless::cli
+}  // namespace bottomless
