@@ -94,9 +94,8 @@ Outcome update_all(const Task<Step>& task) {
   StateArray<SecondCoding, kOrder> second(Step::kSecond ? task.arrays.second : State{},
                                           task.number);
   Outcome outcome;
-  constexpr size_t kStride = kMayQuantise<kFirst, kSecond> ? kQuantisedChunk : kChunk;
-  for (size_t start = 0; start < task.arrays.count; start += kStride) {
-    const Extent extent = extent_at(start, task.arrays.count, kStride);
+  for (size_t start = 0; start < task.arrays.count; start += kChunk) {
+    const Extent extent = extent_at(start, task.arrays.count);
     Chunk chunk{.count = extent.padded()};
     elements.open(extent, chunk);
     if constexpr (Step::kFirst) chunk.first = first.open(extent);

@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 namespace bottomless::optim {
 
 namespace {
 
 constexpr uint32_t kInfinityBits = 0x7F800000;
-
-// Finite, so that a zero times it is zero; two factors of it and any other code make infinity.
-float unit(float root_of_scale, float codes) {
-  return std::min(root_of_scale / codes, std::numeric_limits<float>::max());
-}
 
 }  // namespace
 
@@ -26,35 +20,31 @@ float block_scale(const float* values, size_t count) {
   return std::bit_cast<float>(std::min(largest, kInfinityBits));
 }
 
-// Roots of quotients are taken as quotients of roots, which neither overflow nor underflow.
-float first_root_unit(float scale) { return unit(std::sqrt(scale), 127); }
-float second_root_unit(float scale) { return unit(std::sqrt(std::sqrt(scale)), 255); }
-
 int8_t encode_first(float value, float scale, uint16_t noise) {
-  if (scale == 0) return 0;
-  if (std::isinf(scale)) return std::isfinite(value) ? 0 : std::signbit(value) ? -127 : 127;
-  const float exact = std::sqrt(std::fabs(value)) * (127.0f / std::sqrt(scale));
-  const float code = std::nearbyint(exact + code_offset(noise));
+  float code = std::isfinite(value) ? 0 : kFirstCodes.infinite_code;
+  if (kFirstCodes.is_finite(scale)) {
+    const float root = pseudo_root(std::fabs(value), kFirstCodes.shift);
+    code = std::nearbyint(root * kFirstCodes.code_factor(scale) + code_offset(noise));
+  }
   return static_cast<int8_t>(std::signbit(value) ? -code : code);
 }
 
 float decode_first(int8_t code, float scale) {
-  const float root = static_cast<float>(code) * first_root_unit(scale);
-  return root * std::fabs(root);
+  const float root = static_cast<float>(code) * kFirstCodes.root_unit(scale);
+  return std::copysign(pseudo_power(root, kFirstCodes.shift), root);
 }
 
 uint8_t encode_second(float value, float scale, uint16_t noise) {
   if (value == 0) return 0;
-  if (std::isinf(scale)) return std::isfinite(value) ? 1 : 255;
-  const float exact = std::sqrt(std::sqrt(value)) * (255.0f / std::sqrt(std::sqrt(scale)));
-  const float code = std::nearbyint(exact + code_offset(noise));
+  if (!kSecondCodes.is_finite(scale)) return static_cast<uint8_t>(kSecondCodes.infinite_code);
+  const float root = pseudo_root(value, kSecondCodes.shift);
+  const float code = std::nearbyint(root * kSecondCodes.code_factor(scale) + code_offset(noise));
   return static_cast<uint8_t>(std::max(code, 1.0f));
 }
 
 float decode_second(uint8_t code, float scale) {
-  const float fourth_root = static_cast<float>(code) * second_root_unit(scale);
-  const float root = fourth_root * fourth_root;
-  return root * root;
+  const float root = static_cast<float>(code) * kSecondCodes.root_unit(scale);
+  return pseudo_power(root, kSecondCodes.shift);
 }
 
 }  // namespace bottomless::optim

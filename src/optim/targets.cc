@@ -2,6 +2,8 @@
 
 #include <hwy/highway.h>
 
+#include <string>
+
 namespace bottomless::optim {
 namespace {
 
@@ -26,6 +28,19 @@ std::vector<Target> targets() {
 }
 
 Target chosen_target() { return targets().front(); }
+
+Result<Target> wanted_target(const char* name) {
+  std::string names;
+  for (const Target target : targets()) {
+    if (name == nullptr || name == target.name) return target;
+    names += (names.empty() ? "" : ", ") + std::string(target.name);
+  }
+  return Error{Code::invalid_argument,
+               "choose the SIMD target '" + std::string(name) +
+                   "' of BOTTOMLESS_SIMD: this processor and this build have " + names};
+}
+
+void use_only(Target target) { choose(target.id); }
 
 OnlyTarget::OnlyTarget(Target target) { choose(target.id); }
 OnlyTarget::~OnlyTarget() { choose(0); }

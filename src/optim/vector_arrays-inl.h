@@ -21,12 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace bottomless::optim::HWY_NAMESPACE {
 
-// The most elements of a chunk. Where a state is quantised it has fewer, because what is left behind between the two halves of
-// an update must stay in the first-level cache with all the rest (measured: 11 % less time than with 1024); but several blocks,
-// because their scales take time, and are found for all blocks of a chunk at once.
-inline constexpr size_t kChunk = 4 * kBlock;
-inline constexpr size_t kQuantisedBlocks = 2;
-inline constexpr size_t kQuantisedChunk = kQuantisedBlocks * kBlock;
+inline constexpr size_t kChunk = 4 * kBlock;  // the most elements of one
 
 // Chunks are padded to a multiple of this: no target has longer pairs.
 inline constexpr size_t kPadding = 32;
@@ -132,9 +127,9 @@ struct StateChunk {
   const uint32_t* noise = nullptr;  // stochastic: of a block, in the order of pairs
   // Quantised, for each block:
   float* scales = nullptr;
-  const float* offsets = nullptr;     // of codes in any block, in the order of pairs
-  const float* root_units = nullptr;  // of the codes before the update
-  float* code_factors = nullptr;      // of the codes after it
+  const float* offsets = nullptr;  // of codes in any block, in the order of pairs
+  const float* units = nullptr;    // of the values before the update
+  float* code_factors = nullptr;   // of the codes after it
 };
 
 template <class Coding, Order kOrder>
@@ -158,8 +153,8 @@ class StateArray {
       chunk.offsets = offsets_;
       chunk.scales = scales_ + extent.start / kBlock;
       for (size_t i = 0; i < block_count(extent.count); ++i)
-        root_units_[i] = Coding::root_unit(chunk.scales[i]);
-      chunk.root_units = root_units_;
+        units_[i] = Coding::kBook.root_unit(chunk.scales[i]);
+      chunk.units = units_;
       chunk.code_factors = code_factors_;
     }
     return chunk;
@@ -171,7 +166,7 @@ class StateArray {
   const StateKind kind_;
   float* const scales_;
   PlainArray values_;
-  float root_units_[kQuantisedBlocks], code_factors_[kQuantisedBlocks];
+  float units_[kChunk / kBlock], code_factors_[kChunk / kBlock];
   HWY_ALIGN uint32_t noise_[kBlock];
   HWY_ALIGN float offsets_[kBlock];
 };

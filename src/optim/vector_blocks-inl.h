@@ -8,7 +8,6 @@
 
 #include <hwy/highway.h>
 
-#include <cmath>
 #include <limits>
 
 #include "optim/quantised.h"
@@ -22,14 +21,13 @@ HWY_INLINE IntVector nearest(FloatVector v) {
   return hn::BitCast(Ints(), hn::Add(v, hn::Set(Floats(), 12582912.0f)));  // 1.5 * 2^23
 }
 
-// How a moment is coded, from its root: that of v has been taken by the update anyway, that of m has its sign. Only the lowest
-// byte of what encode() returns is the code; `offset` is that of quantised.h. encode_one() is for blocks whose scale is
-// infinite: a root is zero, finite or negative where the value is.
+// How a moment is coded. Only the lowest byte of what encode() returns is the code; `offset` is that of quantised.h. encode_one()
+// is for blocks whose scale is infinite.
 struct FirstCoding {
   using Code = int8_t;
   static constexpr Moment kMoment = Moment::first;
+  static constexpr CodeBook kBook = kFirstCodes;
 
-  static float root_unit(float scale) { return first_root_unit(scale); }
   static HWY_INLINE IntVector lower_byte(IntVector v) {
     return hn::ShiftRight<24>(hn::ShiftLeft<24>(v));
   }
@@ -38,42 +36,39 @@ struct FirstCoding {
   }
   static HWY_INLINE FloatVector decode(IntVector code, float root_unit) {
     const FloatVector root = hn::Mul(hn::ConvertTo(Floats(), code), hn::Set(Floats(), root_unit));
-    return hn::Mul(root, hn::Abs(root));
+    const IntVector shifted = hn::ShiftLeft<kBook.shift>(hn::BitCast(Ints(), root));
+    return hn::CopySign(hn::BitCast(Floats(), shifted), root);
   }
 
-  static float code_factor(float scale) { return 127.0f / std::sqrt(scale); }
-  static Code encode_one(float root, float scale) { return encode_first(root, scale); }
-  static HWY_INLINE FloatVector root(FloatVector m) {
-    return hn::CopySignToAbs(hn::Sqrt(hn::Abs(m)), m);
-  }
-  static HWY_INLINE IntVector encode(FloatVector root, float code_factor, FloatVector offset) {
-    const FloatVector exact = hn::Mul(root, hn::Set(Floats(), code_factor));
-    const FloatVector sign = hn::And(root, hn::SignBit(Floats()));
-    return nearest(hn::Add(exact, hn::Xor(offset, sign)));
+  static Code encode_one(float value, float scale) { return encode_first(value, scale); }
+  static HWY_INLINE IntVector encode(FloatVector value, float code_factor, FloatVector offset) {
+    const FloatVector root =
+        hn::BitCast(Floats(), hn::ShiftRight<kBook.shift>(magnitude_bits(value)));
+    const FloatVector code = hn::Add(hn::Mul(root, hn::Set(Floats(), code_factor)), offset);
+    return nearest(hn::Xor(code, hn::And(value, hn::SignBit(Floats()))));
   }
 };
 
 struct SecondCoding {
   using Code = uint8_t;
   static constexpr Moment kMoment = Moment::second;
+  static constexpr CodeBook kBook = kSecondCodes;
 
-  static float root_unit(float scale) { return second_root_unit(scale); }
   static HWY_INLINE IntVector lower_byte(IntVector v) { return hn::And(v, hn::Set(Ints(), 0xFF)); }
   static HWY_INLINE IntVector upper_byte(IntVector v) { return hn::ShiftRight<8>(v); }
   static HWY_INLINE FloatVector decode(IntVector code, float root_unit) {
-    const FloatVector fourth_root =
-        hn::Mul(hn::ConvertTo(Floats(), code), hn::Set(Floats(), root_unit));
-    const FloatVector root = hn::Mul(fourth_root, fourth_root);
-    return hn::Mul(root, root);
+    const FloatVector root = hn::Mul(hn::ConvertTo(Floats(), code), hn::Set(Floats(), root_unit));
+    return hn::BitCast(Floats(), hn::ShiftLeft<kBook.shift>(hn::BitCast(Ints(), root)));
   }
 
-  static Code encode_one(float root, float scale) { return encode_second(root, scale); }
-  static float code_factor(float scale) { return 255.0f / std::sqrt(std::sqrt(scale)); }
-  static HWY_INLINE IntVector encode(FloatVector root, float code_factor, FloatVector offset) {
-    const FloatVector exact = hn::Mul(hn::Sqrt(root), hn::Set(Floats(), code_factor));
+  static Code encode_one(float value, float scale) { return encode_second(value, scale); }
+  static HWY_INLINE IntVector encode(FloatVector value, float code_factor, FloatVector offset) {
+    const IntVector bits = hn::BitCast(Ints(), value);
+    const FloatVector root = hn::BitCast(Floats(), hn::ShiftRight<kBook.shift>(bits));
+    const FloatVector exact = hn::Mul(root, hn::Set(Floats(), code_factor));
     const IntVector code = nearest(hn::Add(exact, offset));
     // The bits of what is not zero are at least 1.
-    const IntVector smallest = hn::Min(hn::BitCast(Ints(), root), hn::Set(Ints(), 1));
+    const IntVector smallest = hn::Min(bits, hn::Set(Ints(), 1));
     return hn::Max(code, hn::Add(nearest(hn::Zero(Floats())), smallest));
   }
 };

@@ -68,7 +68,6 @@ HWY_INLINE Pair load_state(const StateChunk& state, size_t i, float root_unit) {
 // All but quantised ones.
 template <StateKind kKind, Order kOrder>
 HWY_INLINE void store_state(const StateChunk& state, size_t i, Pair value, Nan nan) {
-  uint16_t* const halves = static_cast<uint16_t*>(state.values) + i;
   if constexpr (kKind == StateKind::any) {
     if (state.kind == StateKind::float32) {
       store_state<StateKind::float32, kOrder>(state, i, value, nan);
@@ -80,9 +79,10 @@ HWY_INLINE void store_state(const StateChunk& state, size_t i, Pair value, Nan n
   } else if constexpr (kKind == StateKind::float32) {
     store_pair<Element::float32, kOrder>(value, nan, state.values, i);
   } else if constexpr (kKind == StateKind::bfloat16) {
-    store_bfloat16_pair<kOrder>(value, nan, halves);
+    store_bfloat16_pair<kOrder>(value, nan, static_cast<uint16_t*>(state.values) + i);
   } else if constexpr (kKind == StateKind::stochastic) {
-    store_bfloat16_pair<kOrder>(value, nan, state.noise + i % kBlock, halves);
+    store_bfloat16_pair<kOrder>(value, nan, state.noise + i % kBlock,
+                                static_cast<uint16_t*>(state.values) + i);
   }
 }
 
@@ -96,14 +96,16 @@ HWY_INLINE int32_t largest_lane(IntVector magnitudes) {
 
 inline constexpr int32_t kInfinity = 0x7F800000;  // as bits
 
-// The gradient of a pair of parameters, and all that is done to it before the states see it.
+// The gradient of a pair of parameters, times its factor.
 template <class Step, class Elements, Order kOrder>
-HWY_INLINE Pair load_gradient(const Step& step, const Chunk& chunk, size_t i, Pair p,
-                              IntVector& largest) {
+HWY_INLINE Pair load_gradient(const Step& step, const Chunk& chunk, size_t i) {
   const Pair loaded = load_pair<Elements::kGradient, kOrder>(chunk.gradient, i);
   const FloatVector factor = hn::Set(Floats(), step.f.gradient);
-  const Pair g{hn::Mul(loaded.a, factor), hn::Mul(loaded.b, factor)};
-  largest = larger(largest, g);
+  return {hn::Mul(loaded.a, factor), hn::Mul(loaded.b, factor)};
+}
+
+template <class Step>
+HWY_INLINE Pair decayed(const Step& step, Pair p, Pair g) {
   return {step.decayed(p.a, g.a), step.decayed(p.b, g.b)};
 }
 
@@ -162,7 +164,9 @@ HWY_INLINE Begun begin_pair(const Step& step, const Chunk& chunk, size_t i, IntV
   constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
   prefetch<Elements, kFirst, kSecond>(chunk, i);
   const Pair p = load_pair<Elements::kParameter, kOrder>(chunk.parameter, i);
-  const Pair g = load_gradient<Step, Elements, kOrder>(step, chunk, i, p, largest);
+  const Pair loaded = load_gradient<Step, Elements, kOrder>(step, chunk, i);
+  largest = larger(largest, loaded);
+  const Pair g = decayed(step, p, loaded);
   Pair first = load_state<FirstCoding, kFirst, kOrder>(chunk.first, i, 0);
   Pair second = load_state<SecondCoding, kSecond, kOrder>(chunk.second, i, 0);
   const Pair rest = update_moments(step, g, first, second);
@@ -191,11 +195,12 @@ HWY_NOINLINE bool update_plain_chunk(const Step step, const Chunk chunk) {
   return largest_lane(largest_gradient) < kInfinity;
 }
 
-// With a quantised state, the scale of a block must be known before any code of it can be written. So the update leaves behind,
-// in the first-level cache, what the codes are made of: the roots of the states. Pairs lie there as they are.
+// With a quantised state, the scale of a block must be known before any code of it can be written. So a block leaves its new states
+// behind in the first-level cache, pairs as they are, and its codes are written while the next block is updated: that keeps the
+// processor busy where it waits for roots and quotients.
 struct LeftBehind {
-  HWY_ALIGN float first[kQuantisedChunk];
-  HWY_ALIGN float second[kQuantisedChunk];
+  HWY_ALIGN float first[kBlock];
+  HWY_ALIGN float second[kBlock];
 };
 
 HWY_INLINE void store_as_is(Pair v, float* to) {
@@ -211,7 +216,7 @@ HWY_INLINE void find_scale(const StateChunk& state, size_t block, IntVector larg
   if (!has_kind<kKind>(state, StateKind::quantised)) return;
   const auto scale = std::bit_cast<float>(HWY_MIN(largest_lane(largest), kInfinity));
   state.scales[block] = scale;
-  state.code_factors[block] = scale == 0 ? 0 : Coding::code_factor(scale);
+  state.code_factors[block] = Coding::kBook.code_factor(scale);
 }
 
 template <StateKind kKind>
@@ -219,66 +224,154 @@ HWY_INLINE float of_block(const StateChunk& state, const float* values, size_t b
   return has_kind<kKind>(state, StateKind::quantised) ? values[block] : 0;
 }
 
-template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
-HWY_NOINLINE bool update_and_leave_behind(const Step step, const Chunk chunk, LeftBehind& left) {
-  constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
-  IntVector largest_gradient = hn::Zero(Ints());
-  for (size_t start = 0; start < chunk.count; start += kBlock) {
-    const size_t block = start / kBlock, end = HWY_MIN(start + kBlock, chunk.count);
-    const float first_unit = of_block<kFirst>(chunk.first, chunk.first.root_units, block);
-    const float second_unit = of_block<kSecond>(chunk.second, chunk.second.root_units, block);
-    IntVector largest_first = hn::Zero(Ints()), largest_second = hn::Zero(Ints());
-    for (size_t i = start; i < end; i += pair_lanes()) {
-      const Pair p = load_pair<Elements::kParameter, kOrder>(chunk.parameter, i);
-      const Pair g = load_gradient<Step, Elements, kOrder>(step, chunk, i, p, largest_gradient);
-      Pair first = load_state<FirstCoding, kFirst, kOrder>(chunk.first, i, first_unit);
-      Pair second = load_state<SecondCoding, kSecond, kOrder>(chunk.second, i, second_unit);
-      const Pair rest = update_moments(step, g, first, second);
-      if (has_kind<kFirst>(chunk.first, StateKind::quantised)) {
-        largest_first = larger(largest_first, first);
-        store_as_is({FirstCoding::root(first.a), FirstCoding::root(first.b)}, left.first + i);
-      }
-      if (has_kind<kSecond>(chunk.second, StateKind::quantised)) {
-        largest_second = larger(largest_second, second);
-        store_as_is(rest, left.second + i);
-      }
-      store_state<kFirst, kOrder>(chunk.first, i, first, Nan::any);
-      store_state<kSecond, kOrder>(chunk.second, i, second, Nan::any);
-      update_parameter<Step, Elements, kOrder>(step, chunk, i, p, g, first, rest);
-    }
-    find_scale<FirstCoding, kFirst>(chunk.first, block, largest_first);
-    find_scale<SecondCoding, kSecond>(chunk.second, block, largest_second);
-  }
-  return largest_lane(largest_gradient) < kInfinity;
+// A gradient that is not finite makes each state so, and the scale of its block. So gradients need not be looked at where one state
+// has finite scales.
+template <StateKind kKind>
+HWY_INLINE bool has_finite_scales(const StateChunk& state, size_t blocks) {
+  if (!has_kind<kKind>(state, StateKind::quantised)) return false;
+  for (size_t i = 0; i < blocks; ++i)
+    if (std::isinf(state.scales[i])) return false;
+  return true;
 }
 
-template <class Coding, StateKind kKind, Order kOrder>
-HWY_NOINLINE void encode_chunk(const StateChunk state, size_t count, const float* left_behind) {
-  if (!has_kind<kKind>(state, StateKind::quantised)) return;
-  auto* const codes = static_cast<typename Coding::Code*>(state.values);
-  for (size_t start = 0; start < count; start += kBlock) {
-    const size_t end = HWY_MIN(start + kBlock, count);
-    const float factor = state.code_factors[start / kBlock];
-    for (size_t i = start; i < end; i += pair_lanes()) {
-      const Pair root = load_as_is(left_behind + i);
-      const Pair offset = load_as_is(state.offsets + i % kBlock);
-      store_lowest_bytes<kOrder>(Coding::encode(root.a, factor, offset.a),
-                                 Coding::encode(root.b, factor, offset.b), codes + i);
+template <class Step, class Elements, Order kOrder>
+HWY_NOINLINE bool has_finite_gradients(const Step& step, const Chunk& chunk) {
+  IntVector largest = hn::Zero(Ints());
+  for (size_t i = 0; i < chunk.count; i += pair_lanes())
+    largest = larger(largest, load_gradient<Step, Elements, kOrder>(step, chunk, i));
+  return largest_lane(largest) < kInfinity;
+}
+
+// One of the blocks of a chunk.
+struct BlockAt {
+  size_t index;
+  size_t start() const { return index * kBlock; }
+};
+
+template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
+class BlockUpdate {
+ public:
+  HWY_INLINE BlockUpdate(const Chunk& chunk, BlockAt block, LeftBehind& left)
+      : left_(left),
+        first_unit_(of_block<kFirst>(chunk.first, chunk.first.units, block.index)),
+        second_unit_(of_block<kSecond>(chunk.second, chunk.second.units, block.index)),
+        largest_first_(hn::Zero(Ints())),
+        largest_second_(hn::Zero(Ints())) {}
+
+  HWY_INLINE Begun begin_pair(const Step& step, const Chunk& chunk, size_t i) {
+    const Pair p = load_pair<Elements::kParameter, kOrder>(chunk.parameter, i);
+    const Pair g = decayed(step, p, load_gradient<Step, Elements, kOrder>(step, chunk, i));
+    Pair first = load_state<FirstCoding, kFirst, kOrder>(chunk.first, i, first_unit_);
+    Pair second = load_state<SecondCoding, kSecond, kOrder>(chunk.second, i, second_unit_);
+    const Pair rest = update_moments(step, g, first, second);
+    if (has_kind<kFirst>(chunk.first, StateKind::quantised)) {
+      largest_first_ = larger(largest_first_, first);
+      store_as_is(first, left_.first + i % kBlock);
     }
-    if (std::isinf(state.scales[start / kBlock]))
-      encode_infinite_block<Coding, kOrder>(left_behind + start, end - start, codes + start);
+    if (has_kind<kSecond>(chunk.second, StateKind::quantised)) {
+      largest_second_ = larger(largest_second_, second);
+      store_as_is(second, left_.second + i % kBlock);
+    }
+    store_state<kFirst, kOrder>(chunk.first, i, first, Nan::any);
+    store_state<kSecond, kOrder>(chunk.second, i, second, Nan::any);
+    return {p, g, first, rest};
   }
+
+  HWY_INLINE void find_scales(const Chunk& chunk, BlockAt block) const {
+    find_scale<FirstCoding, kFirst>(chunk.first, block.index, largest_first_);
+    find_scale<SecondCoding, kSecond>(chunk.second, block.index, largest_second_);
+  }
+
+ private:
+  static constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
+
+  LeftBehind& left_;
+  const float first_unit_, second_unit_;
+  IntVector largest_first_, largest_second_;
+};
+
+template <class Coding, StateKind kKind, Order kOrder>
+class BlockCodes {
+ public:
+  HWY_INLINE BlockCodes(const StateChunk& state, BlockAt block, const float* left)
+      : left_(left), factor_(of_block<kKind>(state, state.code_factors, block.index)) {}
+
+  HWY_INLINE void encode_pair(const StateChunk& state, BlockAt block, size_t in_block) const {
+    if (!has_kind<kKind>(state, StateKind::quantised)) return;
+    const Pair value = load_as_is(left_ + in_block), offset = load_as_is(state.offsets + in_block);
+    store_lowest_bytes<kOrder>(Coding::encode(value.a, factor_, offset.a),
+                               Coding::encode(value.b, factor_, offset.b),
+                               codes_of(state, block) + in_block);
+  }
+
+  // From the pair at `in_block` on: what the next block has not done, because it is shorter or because there is none.
+  HWY_INLINE void finish(const StateChunk& state, BlockAt block, size_t in_block,
+                         size_t count) const {
+    if (!has_kind<kKind>(state, StateKind::quantised)) return;
+    for (size_t i = in_block; i < count; i += pair_lanes()) encode_pair(state, block, i);
+    if (std::isinf(state.scales[block.index]))
+      encode_infinite_block<Coding, kOrder>(left_, count, codes_of(state, block));
+  }
+
+ private:
+  using Code = typename Coding::Code;
+  static Code* codes_of(const StateChunk& state, BlockAt block) {
+    return static_cast<Code*>(state.values) + block.start();
+  }
+
+  const float* left_;
+  const float factor_;
+};
+
+template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
+HWY_NOINLINE bool update_quantised_chunk(const Step step, const Chunk chunk) {
+  constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
+  using FirstCodes = BlockCodes<FirstCoding, kFirst, kOrder>;
+  using SecondCodes = BlockCodes<SecondCoding, kSecond, kOrder>;
+  LeftBehind lefts[2];
+  BlockAt block{0};
+  for (;; ++block.index) {
+    const size_t start = block.start(), end = HWY_MIN(start + kBlock, chunk.count);
+    const bool is_first = start == 0;
+    const BlockAt before{is_first ? 0 : block.index - 1};
+    LeftBehind& left = lefts[block.index % 2];
+    const LeftBehind& left_before = lefts[1 - block.index % 2];
+    const FirstCodes first_codes(chunk.first, before, left_before.first);
+    const SecondCodes second_codes(chunk.second, before, left_before.second);
+    BlockUpdate<Step, Elements, kFirst, kSecond> update(chunk, block, left);
+
+    Begun next = update.begin_pair(step, chunk, start);
+    for (size_t i = start; i < end; i += pair_lanes()) {
+      const Begun begun = next;
+      if (i + pair_lanes() < end) next = update.begin_pair(step, chunk, i + pair_lanes());
+      if (!is_first) {
+        first_codes.encode_pair(chunk.first, before, i - start);
+        second_codes.encode_pair(chunk.second, before, i - start);
+      }
+      update_parameter<Step, Elements, kOrder>(step, chunk, i, begun.p, begun.g, begun.first,
+                                               begun.rest);
+    }
+    if (!is_first) {
+      first_codes.finish(chunk.first, before, end - start, kBlock);
+      second_codes.finish(chunk.second, before, end - start, kBlock);
+    }
+    update.find_scales(chunk, block);
+    if (end == chunk.count) break;
+  }
+  const LeftBehind& left = lefts[block.index % 2];
+  const size_t count = chunk.count - block.start();
+  FirstCodes(chunk.first, block, left.first).finish(chunk.first, block, 0, count);
+  SecondCodes(chunk.second, block, left.second).finish(chunk.second, block, 0, count);
+  const size_t blocks = block.index + 1;
+  return has_finite_scales<kFirst>(chunk.first, blocks) ||
+         has_finite_scales<kSecond>(chunk.second, blocks) ||
+         has_finite_gradients<Step, Elements, kOrder>(step, chunk);
 }
 
 template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
 bool update_chunk(const Step& step, const Chunk& chunk) {
   if constexpr (kMayQuantise<kFirst, kSecond>) {
-    LeftBehind left;
-    constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
-    const bool finite = update_and_leave_behind<Step, Elements, kFirst, kSecond>(step, chunk, left);
-    encode_chunk<FirstCoding, kFirst, kOrder>(chunk.first, chunk.count, left.first);
-    encode_chunk<SecondCoding, kSecond, kOrder>(chunk.second, chunk.count, left.second);
-    return finite;
+    return update_quantised_chunk<Step, Elements, kFirst, kSecond>(step, chunk);
   } else {
     return update_plain_chunk<Step, Elements, kFirst, kSecond>(step, chunk);
   }

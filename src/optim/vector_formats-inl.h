@@ -189,21 +189,22 @@ HWY_INLINE Pair load_bfloat16_pair(const uint16_t* from) {
 }
 
 alignas(32) inline constexpr int32_t kTwoInOrder[8] = {0, 1, 4, 5, 2, 3, 6, 7};
-alignas(64) inline constexpr int32_t kFourInOrder[16] = {0, 1, 4, 5, 8,  9,  12, 13,
-                                                         2, 3, 6, 7, 10, 11, 14, 15};
 
 // The upper halves of words.
 HWY_INLINE void store_upper_halves(WordVector<Floats> a, WordVector<Floats> b, uint16_t* to) {
 #if HWY_TARGET == HWY_SCALAR
   store_halves(Floats(), hn::ShiftRight<16>(a), to);
   store_halves(Floats(), hn::ShiftRight<16>(b), to + 1);
+#elif HWY_TARGET <= HWY_AVX3
+  const hn::Repartition<uint16_t, Floats> halves;
+  hn::StoreU(hn::ConcatOdd(halves, hn::BitCast(halves, b), hn::BitCast(halves, a)), halves, to);
 #else
   const hn::Repartition<int16_t, Floats> halves;
   const auto upper_a = hn::ShiftRight<16>(hn::BitCast(Ints(), a));
   const auto upper_b = hn::ShiftRight<16>(hn::BitCast(Ints(), b));
   auto both = hn::ReorderDemote2To(halves, upper_a, upper_b);
-  if constexpr (hn::MaxLanes(Floats()) > 4) {  // each block has four of a and four of b
-    const auto order = hn::SetTableIndices(Ints(), kTwoBlocks ? kTwoInOrder : kFourInOrder);
+  if constexpr (kTwoBlocks) {  // each has four of a and four of b
+    const auto order = hn::SetTableIndices(Ints(), kTwoInOrder);
     both = hn::BitCast(halves, hn::TableLookupLanes(hn::BitCast(Ints(), both), order));
   }
   hn::StoreU(both, halves, reinterpret_cast<int16_t*>(to));
