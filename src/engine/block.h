@@ -54,6 +54,7 @@ struct Block : EvictionCandidate {
   std::unique_ptr<Error> failure;  // of the last fetch
   std::shared_ptr<Frames> lifted;  // its memory while it is written out of sight
   uint32_t pins = 0;
+  uint32_t copying = 0;  // how many copy it out; who would write to it waits
   State state = State::away;
   Access access = Access::none;  // how it is mapped; a clean block is never writable
   bool dirty = false;            // the memory is newer than the place

@@ -152,11 +152,15 @@ class Engine {
   Result<void> pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who);
 
   // Copies content out without bringing anything in: what is away is read past the heap, so that it needs no room. Ends at
-  // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with copied_out_room(bytes).
+  // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with copied_out_room(bytes). What a
+  // source has is only had while it is here, or on its way and that is awaited. Nobody begins to write to a block
+  // while it is copied. As it came: what is on its way or was written to here is refused.
   static constexpr Bytes copied_out_room(Bytes bytes) {
     return round_to_store(bytes) + Store::kAlignment;
   }
-  Result<Bytes> copy_out(const void* address, Bytes bytes, std::span<std::byte> into);
+  enum class Wanted { as_it_is, as_it_came };
+  Result<Bytes> copy_out(const void* address, Bytes bytes, std::span<std::byte> into,
+                         Wanted wanted = Wanted::as_it_is);
 
   // Begins to bring in what of these ranges is away, as far as there is room for it without anything
   // having to leave. Waits for nothing, and gives way to everybody who does.

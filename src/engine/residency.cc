@@ -11,6 +11,8 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
                              bool& stepped_back) {
   switch (block.state) {
     case State::resident:
+      if (access == Access::write && block.access != Access::write && block.copying > 0)
+        return false;
       grant(block, access);
       return true;
     case State::writing:

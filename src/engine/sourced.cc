@@ -69,7 +69,8 @@ bool Engine::written_here(const void* address) const {
   return storage != nullptr && storage->outside && storage->outside->written;
 }
 
-Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::byte> into) {
+Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::byte> into,
+                               Wanted wanted) {
   MutexLock lock(mutex_);
   const Need need{.address = address, .bytes = bytes, .access = Access::read};
   if (Result<void> settled = settle_before({&need, 1}); !settled.ok())
@@ -81,6 +82,12 @@ Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::
   Block& block = storage->blocks[std::min(first / block_bytes_, storage->blocks.size() - 1)];
   const auto from = first - static_cast<Bytes>(block.at - storage->at);
   const Bytes part = std::min(bytes, block.bytes - from);
+  if (wanted == Wanted::as_it_came) {
+    if (block.state == State::fetching)
+      return Error{Code::invalid_argument, "copy a tensor out: it is on its way"};
+    if (storage->outside && storage->outside->written)
+      return Error{Code::invalid_argument, "copy a tensor out: it was written to here"};
+  }
   // A pin keeps the block where it is: what is here stays, and the place of what is away is not written to.
   Pins pins(*this);
   add_pin(pins, block);
@@ -90,9 +97,11 @@ Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::
     copied = read_past_heap(block, from, part, into);
   } else {
     if (block.state == State::resident) grant(block, Access::read);
+    ++block.copying;
     mutex_.unlock();
     std::memcpy(into.data(), block.at + from, part);
     mutex_.lock();
+    --block.copying;
   }
   drop_pins(pins, 0);
   if (!copied.ok()) return std::move(copied).error();

@@ -226,6 +226,30 @@ TEST(CopyOut, ReadsWhatIsHereAndWhatIsAwayWithoutBringingItIn) {
   rig.free(at);
 }
 
+TEST(CopyOut, AsItCameIsNeverWhatTheProgramIsWriting) {
+  Sourced it;
+  AlignedBuffer buffer(Engine::copied_out_room(kSize));
+  for (int turn = 0; turn < 200; ++turn) {
+    it.rig.engine().outdate(it.at);
+    ASSERT_TRUE(it.rig.holds(it.at, kSize, 1));
+    std::thread program([&] {
+      if (turn % 3 > 0) std::this_thread::yield();
+      Pins pins(it.rig.engine());
+      it.rig.pin(pins, it.at, kSize, Access::write);
+      std::memset(it.at, 7, kSize);
+    });
+    const Result<Bytes> part = it.rig.engine().copy_out(
+        it.at, kSize, {buffer.data(), Engine::copied_out_room(kSize)}, Engine::Wanted::as_it_came);
+    program.join();
+    if (part.ok()) {
+      ASSERT_TRUE(continues_pattern(buffer.data(), part.value(), 1, 0)) << turn;
+    }
+    const Result<Bytes> later = it.rig.engine().copy_out(
+        it.at, kSize, {buffer.data(), Engine::copied_out_room(kSize)}, Engine::Wanted::as_it_came);
+    ASSERT_FALSE(later.ok());
+  }
+}
+
 TEST(CopyOut, DoesWhatWasPutOffFirst) {
   Rig rig;
   std::byte* at = rig.filled(512_KiB, 3);
