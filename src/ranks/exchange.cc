@@ -20,7 +20,9 @@ std::string words(std::chrono::nanoseconds time) {
   return std::to_string(duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
-size_t pieces_for(int ranks) { return static_cast<size_t>(ranks) + 2; }
+// More than there are threads that hold one. Ranks ask for the same at about the same time, but not at the same moment: whoever
+// comes a few pieces later finds them still here, and the disk reads them once.
+size_t pieces_for(int ranks) { return std::max<size_t>(static_cast<size_t>(ranks) + 2, 12); }
 
 }  // namespace
 
@@ -37,6 +39,7 @@ Bytes Exchange::own_memory(int ranks, Bytes piece_bytes) {
 Exchange::Exchange(Transport& transport, ExchangeOptions options)
     : transport_(transport),
       options_(std::move(options)),
+      node_(node_of(transport.rank(), transport.ranks(), options_.ranks_per_node)),
       pieces_(pieces_for(transport.ranks()), options_.piece_bytes) {
   for (int i = 0; i < ranks(); ++i) peers_.push_back(std::make_unique<Peer>());
 }

@@ -24,6 +24,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "io/urgency.h"
+#include "ranks/layout.h"
 #include "ranks/message.h"
 #include "ranks/pieces.h"
 #include "ranks/quantised.h"
@@ -49,6 +50,7 @@ struct Offered {
 struct ExchangeOptions {
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);  // of every wait
   Bytes piece_bytes = Bytes{4} << 20;  // of memory that one answer is made in; a multiple of 4 KiB
+  int ranks_per_node = 0;              // for stats: so many consecutive ones; 0: all are one node
   std::function<void(int from, const Notice&)> noticed = [](int, const Notice&) {};
   std::function<void()> serving = [] {};  // called first by the threads that answer
   std::function<std::string()> doing = [] { return std::string(); };  // for others who wonder
@@ -57,7 +59,9 @@ struct ExchangeOptions {
 struct ExchangeStats {
   Bytes sent_bytes = 0;  // payload, as it crossed the network
   Bytes received_bytes = 0;
+  Bytes received_across_bytes = 0;            // of these, from other nodes
   std::map<uint8_t, Bytes> received_by_role;  // the top byte of a key
+  std::map<uint8_t, Bytes> received_across_by_role;
 };
 
 class Exchange {
@@ -78,6 +82,8 @@ class Exchange {
   void offer(Key key, uint64_t version, const Offered& offered);
   // No answer is being made from it any more when this returns.
   void withdraw(Key key);
+  // The same, and from now on whoever asks for it is refused at once, until it is offered again.
+  void decline(Key key);
   // How much of this version has been given, to this rank itself as well. What was refused does not count.
   Bytes given(Key key) const;
 
@@ -191,6 +197,7 @@ class Exchange {
 
   Transport& transport_;
   const ExchangeOptions options_;
+  const Node node_;  // of this rank
   PieceCache pieces_;
   mutable Mutex mutex_;
   CondVar changed_;

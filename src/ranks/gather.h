@@ -1,7 +1,7 @@
 // The source of a sharded storage: each rank has a share of it, and a block is pulled from those who have parts of it, all
-// at the same time.
+// at the same time. Where the ranks of a node keep a second set of shares, what has been gathered once comes from these.
 // Thread-safety: see Source; renew() from one thread at a time.
-// Lifetime: the exchange outlives every fetch.
+// Lifetime: exchange and node shares outlive every fetch.
 #pragma once
 #include <atomic>
 #include <map>
@@ -13,6 +13,7 @@
 #include "engine/source.h"
 #include "ranks/exchange.h"
 #include "ranks/layout.h"
+#include "ranks/node_shares.h"
 
 namespace bottomless {
 
@@ -22,6 +23,7 @@ struct Sharded {
   std::vector<Share> shares;  // by rank
   Element element = Element::bytes;
   Format format = Format::plain;
+  NodeShares::Kept* within_node = nullptr;  // null: there is no second set
 };
 
 class Gather final : public Source {
@@ -38,6 +40,10 @@ class Gather final : public Source {
 
  private:
   struct Fetch;
+  enum class From { owners, node };
+
+  void pull(const std::shared_ptr<Fetch>& fetch, From from, Urgency urgency);
+  void ended(const std::shared_ptr<Fetch>& fetch, From from, Result<void> outcome);
 
   Exchange& exchange_;
   const Sharded sharded_;

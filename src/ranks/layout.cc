@@ -29,6 +29,22 @@ std::vector<Share> whole_share(Bytes bytes, int owner, int ranks) {
   return shares;
 }
 
+Node node_of(int rank, int ranks, int per_node) {
+  if (per_node == 0) return {.first = 0, .ranks = ranks};
+  const int first = rank / per_node * per_node;
+  return {.first = first, .ranks = std::min(per_node, ranks - first)};
+}
+
+std::vector<Share> even_shares_within(const Node& node, Bytes elements, Bytes element_bytes,
+                                      int ranks) {
+  const Bytes all = elements * element_bytes;
+  const std::vector<Share> within = even_shares(elements, element_bytes, node.ranks);
+  std::vector<Share> shares(static_cast<size_t>(node.first), Share{0, 0});
+  shares.insert(shares.end(), within.begin(), within.end());
+  shares.resize(static_cast<size_t>(ranks), Share{all, all});
+  return shares;
+}
+
 std::vector<int> owners_of(const std::vector<Bytes>& sizes, int ranks) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -54,6 +54,12 @@ void Exchange::withdraw(Key key) {
   pieces_.forget(key);
 }
 
+void Exchange::decline(Key key) {
+  withdraw(key);
+  constexpr uint64_t kEveryVersion = ~uint64_t{0};
+  offer(key, kEveryVersion, {});  // of which there is nothing
+}
+
 Bytes Exchange::given(Key key) const {
   MutexLock lock(mutex_);
   const auto found = offers_.find(key);
@@ -204,8 +210,13 @@ Result<void> Exchange::take_data(int from, const Message& message, std::span<std
   if (received.ok()) {
     if (arrival && !direct) decode(arrival->element, into, arrival->into);
     MutexLock lock(mutex_);
+    const auto role = static_cast<uint8_t>(message.key >> 56);
     stats_.received_bytes += message.bytes;
-    stats_.received_by_role[static_cast<uint8_t>(message.key >> 56)] += message.bytes;
+    stats_.received_by_role[role] += message.bytes;
+    if (!node_.has(from)) {
+      stats_.received_across_bytes += message.bytes;
+      stats_.received_across_by_role[role] += message.bytes;
+    }
   }
   if (arrival) end_arrival(message.id, plain, received);
   return received;

@@ -54,6 +54,23 @@ TEST(Exchange, PullsOfEveryAlignmentAndSizeFromTheStoreOfAnEngine) {
   rig.free(at);
 }
 
+TEST(Exchange, WhatRanksAskForOneAfterTheOtherIsReadOnce) {
+  Rig rig;
+  constexpr Bytes kSize = 8 * kPiece;
+  std::byte* at = rig.filled(kSize, 2);
+  rig.push_out(at);
+  {
+    Exchanges ranks(2);
+    ranks[1].offer(5, 0, {.engine = &rig.engine(), .address = at, .bytes = kSize});
+    const Bytes before = rig.stats().read_bytes;
+    std::vector<std::byte> into(kSize);
+    for (const int asking : {1, 0})
+      ASSERT_TRUE(ranks[asking].pull_now({.from = 1, .key = 5, .into = into}).ok());
+    EXPECT_EQ(rig.stats().read_bytes - before, kSize);
+  }
+  rig.free(at);
+}
+
 TEST(Exchange, OffsetsCountInTheWholeNotInThePart) {
   const std::vector<std::byte> part = pattern(1000, 1);
   Exchanges ranks(2);

@@ -8,85 +8,11 @@
 #include <deque>
 #include <thread>
 
-#include "ranks/exchanges.h"
+#include "ranks/sharded_storage.h"
 #include "support/random.h"
 
 namespace bottomless {
 namespace {
-
-// A storage that is sharded over ranks, each with an engine of its own: on every rank its share, and the whole of it as it
-// is gathered there.
-class ShardedStorage {
- public:
-  ShardedStorage(uint64_t key, Bytes bytes, std::vector<Share> shares)
-      : key_(key), bytes_(bytes), shares_(std::move(shares)), ranks_(shares_.size()) {}
-
-  uint64_t key() const { return key_; }
-  Bytes bytes() const { return bytes_; }
-  uint64_t pattern_of(uint64_t version) const { return key_ * 1000 + version; }
-
-  void make(int rank, Rig& rig, Exchange& exchange,
-            Engine::Fetched fetched = Engine::Fetched::dropped, Format format = Format::plain) {
-    Here& here = at(rank);
-    here.source =
-        std::make_shared<Gather>(exchange, Sharded{.name = "storage " + std::to_string(key_),
-                                                   .key = key_,
-                                                   .shares = shares_,
-                                                   .element = Element::float32,
-                                                   .format = format});
-    Result<void*> made =
-        rig.engine().allocate_from(here.source, bytes_, Kind::parameter, fetched, "a test");
-    ASSERT_TRUE(made.ok());
-    here.whole = static_cast<std::byte*>(made.value());
-    if (share(rank).bytes() > 0) here.part = rig.allocate(share(rank).bytes());
-  }
-
-  // What an optimizer does with the share of a rank: writes what it is from now on.
-  void update(int rank, Rig& rig, uint64_t version) {
-    if (share(rank).bytes() == 0) return;
-    const std::vector<std::byte> all = pattern(bytes_, pattern_of(version));
-    fill(rig, at(rank).part, {all.data() + share(rank).begin, share(rank).bytes()});
-  }
-  static void fill(Rig& rig, std::byte* at, std::span<const std::byte> content) {
-    constexpr Bytes kPart = 256_KiB;
-    for (Bytes done = 0; done < content.size(); done += kPart) {
-      const Bytes part = std::min(kPart, content.size() - done);
-      Pins pins(rig.engine());
-      rig.pin(pins, at + done, part, Access::write);
-      std::memcpy(at + done, content.data() + done, part);
-    }
-  }
-  void offer(int rank, Rig& rig, Exchange& exchange, uint64_t version) {
-    exchange.offer(key_, version,
-                   {.engine = &rig.engine(),
-                    .address = at(rank).part,
-                    .first = share(rank).begin,
-                    .bytes = share(rank).bytes(),
-                    .element = Element::float32});
-  }
-  void free(int rank, Rig& rig) {
-    rig.free(at(rank).whole);
-    if (at(rank).part != nullptr) rig.free(at(rank).part);
-  }
-
-  std::byte* whole(int rank) { return at(rank).whole; }
-  std::byte* part(int rank) { return at(rank).part; }
-  Gather& source(int rank) { return *at(rank).source; }
-  const Share& share(int rank) const { return shares_[static_cast<size_t>(rank)]; }
-
- private:
-  struct Here {
-    std::shared_ptr<Gather> source;
-    std::byte* whole = nullptr;
-    std::byte* part = nullptr;
-  };
-  Here& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
-
-  const uint64_t key_;
-  const Bytes bytes_;
-  const std::vector<Share> shares_;
-  std::vector<Here> ranks_;
-};
 
 constexpr Bytes kSize = 700_KiB;  // two blocks
 
@@ -250,7 +176,7 @@ TEST(Gather, QuantisedIsTheSameOnEveryRankAndItsOwner) {
 // wait for each other, and the owners write the next version of some.
 class Training {
  public:
-  Training(int ranks, const Random& random)
+  Training(int ranks, int per_node, const Random& random)
       : random_(random),
         exchanges_(ranks,
                    [this](int rank, ExchangeOptions& options) {
@@ -265,6 +191,10 @@ class Training {
           RigOptions{.eviction = dice.one_in(4) ? Eviction::eagerly : Eviction::when_needed,
                      .store = {.order = Order::random, .most_delay_us = 200, .seed = dice.next()}});
     }
+    for (int i = 0; i < ranks; ++i) {
+      nodes_.emplace_back(exchanges_[i], rigs_[static_cast<size_t>(i)].engine(), kPiece);
+      EXPECT_TRUE(nodes_.back().start().ok());
+    }
     for (uint64_t key = 0; key < kStorages; ++key) {
       const Bytes elements = dice.between(1, 900_KiB / 4);
       storages_.emplace_back(
@@ -274,13 +204,22 @@ class Training {
                             static_cast<int>(dice.below(static_cast<uint64_t>(ranks))), ranks)
               : even_shares(elements, 4, ranks));
       for (int i = 0; i < ranks; ++i) {
+        NodeShares::Kept* within_node = nullptr;
+        if (per_node > 0) {
+          const Node node = node_of(i, ranks, per_node);
+          within_node = nodes_[static_cast<size_t>(i)]
+                            .add(kStorages + key, even_shares_within(node, elements, 4, ranks))
+                            .value();
+        }
         storages_.back().make(i, rigs_[static_cast<size_t>(i)], exchanges_[i],
-                              dice.one_in(2) ? Engine::Fetched::kept : Engine::Fetched::dropped);
+                              dice.one_in(2) ? Engine::Fetched::kept : Engine::Fetched::dropped,
+                              Format::plain, within_node);
       }
     }
   }
   ~Training() {
     for (int i = 0; i < exchanges_.network.ranks(); ++i) exchanges_[i].close();
+    nodes_.clear();
     for (int i = 0; i < exchanges_.network.ranks(); ++i) {
       for (ShardedStorage& storage : storages_) storage.free(i, rigs_[static_cast<size_t>(i)]);
     }
@@ -320,8 +259,9 @@ class Training {
       ASSERT_TRUE(waited.ok()) << waited.error().message;
       for (uint64_t key = 0; key < kStorages; ++key) {
         if (common.one_in(3)) continue;
-        storages_[key].source(rank).renew(++versions[key]);
-        rig.engine().outdate(storages_[key].whole(rank));
+        if (storages_[key].within_node(rank) != nullptr)
+          storages_[key].within_node(rank)->outdate();
+        storages_[key].renew(rank, rig, ++versions[key]);
         publish(rank, storages_[key], versions[key]);
       }
     }
@@ -372,15 +312,18 @@ class Training {
   std::deque<Rig> rigs_;
   std::deque<ShardedStorage> storages_;
   Exchanges exchanges_;
+  std::deque<NodeShares> nodes_;
 };
 
 TEST(Gather, RanksAtTheirOwnPaceAlwaysSeeTheVersionTheyAskFor) {
   Random random(20261117);
   BOTTOMLESS_TRACE_SEED(random);
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    Training training(ranks, random);
-    training.run(8);
-    if (testing::Test::HasFailure()) return;
+    for (const int per_node : {0, 2, 3}) {
+      Training training(ranks, per_node, random);
+      training.run(per_node == 0 ? 8 : 5);
+      if (testing::Test::HasFailure()) return;
+    }
   }
 }
 

@@ -46,5 +46,24 @@ TEST(Owners, HaveAboutTheSame) {
   EXPECT_EQ(first, 10u);
 }
 
+TEST(Layout, NodesAreConsecutiveRanksAndTheLastMayHaveFewer) {
+  EXPECT_EQ(node_of(3, 5, 0).ranks, 5);
+  EXPECT_EQ(node_of(3, 5, 2).first, 2);
+  EXPECT_EQ(node_of(4, 5, 2).first, 4);
+  EXPECT_EQ(node_of(4, 5, 2).ranks, 1);
+  EXPECT_TRUE(node_of(1, 4, 2).has(0));
+  EXPECT_FALSE(node_of(1, 4, 2).has(2));
+}
+
+TEST(Layout, SharesWithinANodeAreOfAllOfIt) {
+  const std::vector<Share> shares = even_shares_within({.first = 2, .ranks = 2}, 10000, 4, 5);
+  ASSERT_EQ(shares.size(), 5u);
+  EXPECT_EQ(shares[1].bytes(), 0u);
+  EXPECT_EQ(shares[2].begin, 0u);
+  EXPECT_EQ(shares[2].end, shares[3].begin);
+  EXPECT_EQ(shares[3].end, 40000u);
+  EXPECT_EQ(shares[4].bytes(), 0u);
+}
+
 }  // namespace
 }  // namespace bottomless
