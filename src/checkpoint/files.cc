@@ -196,4 +196,22 @@ Result<void> write_all(File& file, Bytes offset, std::span<const std::byte> from
   return {};
 }
 
+Result<std::string> read_text(Files& files, const Path& path) {
+  constexpr Bytes kMostTextBytes = 256_MiB;
+  const Result<std::unique_ptr<File>> file = files.open(path);
+  if (!file.ok()) return file.error();
+  const Result<Bytes> size = file.value()->size();
+  if (!size.ok()) return size.error();
+  if (size.value() > kMostTextBytes) {
+    return Error{Code::corrupt, "read " + quoted(path) + ": it has " + format_bytes(size.value()) +
+                                    ", and such files have at most " +
+                                    format_bytes(kMostTextBytes)};
+  }
+  std::string text(size.value(), '\0');
+  const Result<void> got =
+      read_all(*file.value(), 0, std::as_writable_bytes(std::span(text)), path);
+  if (!got.ok()) return got.error();
+  return text;
+}
+
 }  // namespace bottomless

@@ -53,4 +53,7 @@ Result<void> read_all(File& file, Bytes offset, std::span<std::byte> into,
 Result<void> write_all(File& file, Bytes offset, std::span<const std::byte> from,
                        const std::filesystem::path& where);
 
+// All of a file that people or tools write, such as JSON; Code::corrupt beyond 256 MiB.
+Result<std::string> read_text(Files& files, const std::filesystem::path& path);
+
 }  // namespace bottomless
