@@ -3,23 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "report/page_parts.h"
 #include "report/print.h"
 
 namespace bottomless {
 namespace {
 
-constexpr double kWidth = 900, kHeight = 240, kLeft = 70, kBottom = 30;
 constexpr size_t kColumns = 450;  // a step may have many thousands of events
-constexpr std::array<const char*, kKinds> kColours{"#3b6fb6", "#d1793b", "#6a9f58", "#b35c8a",
-                                                   "#9a9a9a"};
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  }
-  return result;
-}
 
 using ByKind = std::array<double, kKinds>;
 
@@ -98,28 +88,14 @@ std::vector<Column> columns_of(const StepRecord& record) {
   return columns;
 }
 
-double x_of(size_t column) {
-  return kLeft + (kWidth - kLeft) * static_cast<double>(column) / kColumns;
-}
-double y_of(double share) { return (kHeight - kBottom) * (1 - share) + 5; }
+double x_of(size_t column) { return static_cast<double>(column) / kColumns; }
 
 std::string frame(const std::string& top, double seconds) {
-  std::string svg = print("<svg viewBox='0 0 %.0f %.0f' role='img'>", kWidth, kHeight + 10);
-  svg += print("<line x1='%.0f' y1='%.0f' x2='%.0f' y2='%.0f' class='axis'/>", kLeft, y_of(0),
-               kWidth, y_of(0));
-  svg += print("<text x='%.0f' y='14' class='label' text-anchor='end'>%s</text>", kLeft - 6,
-               top.c_str());
-  svg +=
-      print("<text x='%.0f' y='%.0f' class='label' text-anchor='end'>0</text>", kLeft - 6, y_of(0));
-  for (int i = 0; i <= 4; ++i) {
-    svg += print("<text x='%.0f' y='%.0f' class='label' text-anchor='%s'>%.2f s</text>",
-                 kLeft + (kWidth - kLeft) * i / 4, kHeight - 5,
-                 i == 4   ? "end"
-                 : i == 0 ? "start"
-                          : "middle",
-                 seconds * i / 4);
+  ChartLabels labels{.top = top};
+  for (size_t i = 0; i < labels.along.size(); ++i) {
+    labels.along[i] = print("%.2f s", seconds * static_cast<double>(i) / 4);
   }
-  return svg;
+  return chart_begin(labels);
 }
 
 // Kinds on top of each other, up to `top`.
@@ -129,9 +105,9 @@ std::string areas(const std::vector<Column>& columns, ByKind Column::*where, dou
   for (size_t kind = 0; kind < kKinds; ++kind) {
     std::string above, below;
     for (size_t c = 0; c < kColumns; ++c) {
-      below = print("%.1f,%.1f ", x_of(c), y_of(base[c] / top)) + below;
+      below = print("%.1f,%.1f ", chart_x(x_of(c)), chart_y(base[c] / top)) + below;
       base[c] += (columns[c].*where)[kind];
-      above += print("%.1f,%.1f ", x_of(c), y_of(base[c] / top));
+      above += print("%.1f,%.1f ", chart_x(x_of(c)), chart_y(base[c] / top));
     }
     svg += "<polygon fill='" + std::string(kColours[kind]) + "' points='" + above + below + "'/>";
   }
@@ -141,8 +117,7 @@ std::string areas(const std::vector<Column>& columns, ByKind Column::*where, dou
 std::string key_of_kinds() {
   std::string key = "<p class='key'>";
   for (size_t kind = 0; kind < kKinds; ++kind) {
-    key += print("<span style='background:%s'></span>%s ", kColours[kind],
-                 std::string(kKindNames[kind]).c_str());
+    key += key_entry(kColours[kind], kKindNames[kind]);
   }
   return key;
 }
@@ -150,8 +125,7 @@ std::string key_of_kinds() {
 std::string memory_chart(const StepRecord& record, const std::vector<Column>& columns) {
   std::string svg = frame(format_bytes(record.limit), record.seconds());
   svg += areas(columns, &Column::in_memory, static_cast<double>(record.limit));
-  svg += print("<line x1='%.0f' y1='%.1f' x2='%.0f' y2='%.1f' class='ceiling'/></svg>", kLeft,
-               y_of(1), kWidth, y_of(1));
+  svg += chart_ceiling(1) + kChartEnd;
   return svg + key_of_kinds() + "<b></b>limit</p>";
 }
 
@@ -161,16 +135,14 @@ std::string away_chart(const StepRecord& record, const std::vector<Column>& colu
     top = std::max(top, std::accumulate(column.on_disk.begin(), column.on_disk.end(), 0.0));
   if (top <= 0) return "<p>Nothing was on the disk alone.</p>";
   return frame(format_bytes(static_cast<Bytes>(top)), record.seconds()) +
-         areas(columns, &Column::on_disk, top) + "</svg>" + key_of_kinds() + "</p>";
+         areas(columns, &Column::on_disk, top) + kChartEnd + key_of_kinds() + "</p>";
 }
 
 std::string line(const std::vector<Column>& columns, double Column::*what, double top,
                  const char* colour) {
-  std::string points;
-  for (size_t c = 0; c < kColumns; ++c)
-    points += print("%.1f,%.1f ", x_of(c), y_of(std::min(1.0, columns[c].*what / top)));
-  return "<polyline fill='none' stroke='" + std::string(colour) + "' stroke-width='1.5' points='" +
-         points + "'/>";
+  std::vector<ChartPoint> points;
+  for (size_t c = 0; c < kColumns; ++c) points.emplace_back(x_of(c), columns[c].*what / top);
+  return chart_line(points, colour);
 }
 
 // Neighbouring columns together: single transfers come in lumps.
@@ -197,14 +169,11 @@ std::string disk_chart(const StepRecord& record, const std::vector<Column>& raw)
   std::string svg = frame(format_bytes(static_cast<Bytes>(top)) + "/s", record.seconds());
   svg += line(columns, &Column::read, top, kColours[0]) +
          line(columns, &Column::written, top, kColours[1]);
-  svg += print("<line x1='%.0f' y1='%.1f' x2='%.0f' y2='%.1f' class='ceiling'/></svg>", kLeft,
-               y_of(record.rates.both / top), kWidth, y_of(record.rates.both / top));
-  return svg + print(
-                   "<p class='key'><span style='background:%s'></span>read <span "
-                   "style='background:%s'></span>written "
-                   "<b></b>both together, while the disk was busy: %s/s</p>",
-                   kColours[0], kColours[1],
-                   format_bytes(static_cast<Bytes>(record.rates.both)).c_str());
+  svg += chart_ceiling(record.rates.both / top) + kChartEnd;
+  return svg + "<p class='key'>" + key_entry(kColours[0], "read") +
+         key_entry(kColours[1], "written") +
+         print("<b></b>both together, while the disk was busy: %s/s</p>",
+               format_bytes(static_cast<Bytes>(record.rates.both)).c_str());
 }
 
 std::string stall_bars(const Explanation& found) {
@@ -253,23 +222,11 @@ std::string forecasts(const Explanation& found) {
   return "<table>" + rows + "</table>";
 }
 
-constexpr const char* kHead = R"(<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><title>Bottomless: a step</title><style>
-body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;background:#fff}
-h1{font-size:1.4em}h2{font-size:1.1em;margin:2em 0 .4em}.verdict{font-size:1.15em;background:#f3f6fa;padding:.8em 1em;
-border-left:4px solid #3b6fb6}svg{width:100%;height:auto}.axis{stroke:#888}.label{font-size:12px;fill:#555}
-.ceiling{stroke:#c33;stroke-dasharray:5 4}table{border-collapse:collapse}td,th{padding:.2em .9em;text-align:right;
-border-bottom:1px solid #e5e5e5}td:first-child,th:first-child{text-align:left}.now{background:#f3f6fa;font-weight:600}
-.bar{width:22em}.bar i{display:block;height:.9em;background:#d1793b}.key span{display:inline-block;width:.9em;height:.9em;
-margin:0 .3em 0 1em;vertical-align:-.1em}.key b{display:inline-block;width:1.6em;border-top:2px dashed #c33;margin:0 .3em
-0 1em;vertical-align:.3em}</style></head><body>
-)";
-
 }  // namespace
 
 std::string page_of(const StepRecord& record, const Explanation& found) {
   const std::vector<Column> columns = columns_of(record);
-  std::string page = kHead;
+  std::string page = page_head("Bottomless: a step");
   page += print("<h1>A step under a limit of %s: %.2f s</h1>", format_bytes(record.limit).c_str(),
                 found.measured);
   page += "<p class='verdict'>" + escaped(found.verdict) + "</p>";
@@ -283,7 +240,7 @@ std::string page_of(const StepRecord& record, const Explanation& found) {
               "its blocks.</p>",
               format_bytes(found.needs).c_str()) +
           forecasts(found);
-  return page + "</body></html>\n";
+  return page + kPageEnd;
 }
 
 }  // namespace bottomless

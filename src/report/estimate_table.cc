@@ -1,0 +1,120 @@
+#include "report/estimate_table.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/status_line.h"
+#include "report/print.h"
+
+namespace bottomless {
+namespace {
+
+constexpr double kTerabyte = 1e12;
+
+std::string row(const char* name, const KindEstimate& kind) {
+  return print("%-12s %12s %12s %12s %12s\n", name, format_bytes(kind.in_memory).c_str(),
+               format_bytes(kind.on_disk).c_str(), format_bytes(kind.read).c_str(),
+               format_bytes(kind.written).c_str());
+}
+
+// Short durations with more digits than people need for long ones.
+std::string step_time(double seconds) {
+  return seconds < 60 ? print("%.2f s", seconds) : duration_text(seconds);
+}
+
+std::string endurance(const RunEstimate& estimate, const RunMachine& machine) {
+  if (estimate.written_per_hour <= 0) return "nothing in a step";
+  std::string text = format_bytes(static_cast<Bytes>(estimate.written_per_hour)) + " an hour";
+  const double days = estimate.days_of_drive;
+  const std::string span = days > 3650  ? "more than ten years"
+                           : days > 730 ? print("%.0f years", days / 365)
+                           : days > 2   ? print("%.0f days", days)
+                                        : print("%.0f hours", days * 24);
+  return text + print("; a drive made for %.0f TB lasts %s of this",
+                      machine.endurance_bytes / kTerabyte, span.c_str());
+}
+
+}  // namespace
+
+std::string verdict_of(const RunEstimate& estimate, const RunShape& shape,
+                       const RunMachine& machine) {
+  switch (estimate.verdict) {
+    case RunVerdict::too_little_memory: {
+      RunShape shorter = shape;
+      shorter.rows = 1;
+      const Bytes with_one_row = bottomless::estimate(shorter, machine).least_memory;
+      std::string advice = "raise the memory limit";
+      if (shape.rows > 1 && with_one_row <= machine.memory_limit) {
+        advice += ", or take fewer rows at a time: one needs " + format_bytes(with_one_row);
+      } else if (shape.length > 1) {
+        advice += ", or take shorter rows";
+      }
+      return "This cannot run: one layer at work needs a limit of " +
+             format_bytes(estimate.least_memory) + ", and the limit is " +
+             format_bytes(machine.memory_limit) + "; " + advice + ".";
+    }
+    case RunVerdict::too_little_disk:
+      return "This cannot run: " + format_bytes(estimate.all.on_disk) +
+             " have to be on the disk, and " + format_bytes(machine.disk_free) +
+             " are free; make room, name more disks, keep narrower states, or train adapters.";
+    case RunVerdict::fits:
+      return "Everything fits into memory: nothing moves in a step.";
+    case RunVerdict::computing_limits:
+      return print("Limited by computing: transfers take %.0f %% of a step and hide behind it.",
+                   100 * estimate.disk_seconds / std::max(estimate.computing_seconds, 1e-12));
+    case RunVerdict::disk_limits:
+      return print(
+          "Limited by the disk: computing takes %.0f %% of a step; %.1f times as many tokens in a "
+          "step would take as long, if memory holds them.",
+          100 * estimate.computing_seconds / estimate.disk_seconds,
+          estimate.disk_seconds / std::max(estimate.computing_seconds, 1e-12));
+  }
+  return "";
+}
+
+std::string table_of(const RunEstimate& estimate, const RunShape& shape,
+                     const RunMachine& machine) {
+  std::string text = print("%-12s %12s %12s %12s %12s\n", "", "in memory", "on the disk",
+                           "read a step", "written");
+  text += row("parameters", estimate.of(Kind::parameter));
+  text += row("gradients", estimate.of(Kind::gradient));
+  text += row("states", estimate.of(Kind::state));
+  text += row("activations", estimate.of(Kind::activation));
+  text += row("at work", estimate.of(Kind::other));
+  text += row("all", estimate.all);
+  text += print("%-12s %12s %12s\n\n", "there is", format_bytes(machine.memory_limit).c_str(),
+                format_bytes(machine.disk_free).c_str());
+  if (estimate.can_run()) {
+    text +=
+        print("a step       %s at best: computing %s, the disk %s; %.0f tokens, %.*f a second\n",
+              step_time(estimate.seconds).c_str(), step_time(estimate.computing_seconds).c_str(),
+              step_time(estimate.disk_seconds).c_str(), shape.tokens(),
+              estimate.tokens_per_second < 100 ? 1 : 0, estimate.tokens_per_second);
+    text += "written      " + endurance(estimate, machine) + "\n\n";
+  }
+  return text + verdict_of(estimate, shape, machine) + "\n";
+}
+
+std::string json_of(const RunEstimate& estimate) {
+  const auto of = [](const KindEstimate& kind) {
+    return nlohmann::json{{"in_memory_bytes", kind.in_memory},
+                          {"on_disk_bytes", kind.on_disk},
+                          {"read_bytes", kind.read},
+                          {"written_bytes", kind.written}};
+  };
+  nlohmann::json json{{"can_run", estimate.can_run()},
+                      {"least_memory_bytes", estimate.least_memory},
+                      {"step_seconds", estimate.seconds},
+                      {"computing_seconds", estimate.computing_seconds},
+                      {"disk_seconds", estimate.disk_seconds},
+                      {"tokens_per_second", estimate.tokens_per_second},
+                      {"written_bytes_per_hour", estimate.written_per_hour},
+                      {"all", of(estimate.all)}};
+  if (std::isfinite(estimate.days_of_drive)) json["days_of_drive"] = estimate.days_of_drive;
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    json["kinds"][std::string(kKindNames[kind])] = of(estimate.kinds[kind]);
+  }
+  return json.dump();
+}
+
+}  // namespace bottomless
