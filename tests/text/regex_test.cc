@@ -1,0 +1,74 @@
+#include "text/regex.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "text/byte_level.h"
+#include "text/stand_ins.h"
+#include "text/utf8.h"
+
+namespace bottomless::text {
+namespace {
+
+std::vector<std::string> words(const Regex& regex, std::string_view text) {
+  std::vector<Span> spans;
+  regex.find_all(text, spans);
+  std::vector<std::string> found;
+  for (const Span& span : spans) found.emplace_back(text.substr(span.begin, span.end - span.begin));
+  return found;
+}
+
+TEST(Regex, CutsWordsAsGpt2Does) {
+  const auto regex = Regex::compile(kGpt2Pattern);
+  ASSERT_TRUE(regex.ok());
+  EXPECT_EQ(words(regex.value(), "I'll go  to 42."),
+            (std::vector<std::string>{"I", "'ll", " go", " ", " to", " 42", "."}));
+}
+
+TEST(Regex, MatchesTextAsItIs) {
+  EXPECT_EQ(words(Regex::literal("a.b"), "a.b axb a.b"), (std::vector<std::string>{"a.b", "a.b"}));
+  EXPECT_TRUE(words(Regex::literal(""), "abc").empty());
+}
+
+TEST(Regex, TextThatWouldExhaustTheStackOfCompiledCodeIsMatched) {
+  const auto regex = Regex::compile("(?:(a|b)(c|d))+");
+  ASSERT_TRUE(regex.ok());
+  std::string text;
+  for (int i = 0; i < 200000; ++i) text += "ad";
+  EXPECT_EQ(words(regex.value(), text), std::vector<std::string>{text});
+}
+
+TEST(Regex, WhatTheEnginesReadDifferentlyIsRefused) {
+  for (const char* pattern : {"\\w+", "a\\b", "\\h", "[a&&b]", "[[:alpha:]]", "(?m:a)", "[a[b]]"}) {
+    const auto regex = Regex::compile(pattern);
+    ASSERT_FALSE(regex.ok()) << pattern;
+    EXPECT_EQ(regex.error().code, Code::unsupported);
+    EXPECT_NE(regex.error().message.find(pattern), std::string::npos);
+  }
+  const auto broken = Regex::compile("(a");
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().code, Code::corrupt);
+}
+
+TEST(StandIns, HaveTheLengthOfWhatTheyStandFor) {
+  size_t replaced = 0;
+  for (char32_t code = 0; code < 0x110000; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    const char32_t matched = stand_in(code);
+    if (matched == code) continue;
+    ++replaced;
+    std::string before;
+    std::string after;
+    append(code, before);
+    append(matched, after);
+    ASSERT_EQ(before.size(), after.size());
+    std::string storage;
+    ASSERT_EQ(with_stand_ins("a" + before + "b", storage), "a" + after + "b");
+  }
+  EXPECT_GT(replaced, 10000u);
+}
+
+}  // namespace
+}  // namespace bottomless::text
