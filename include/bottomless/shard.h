@@ -18,7 +18,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace bottomless {
@@ -39,6 +42,9 @@ struct ShardOptions {
   Traffic weights = Traffic::plain;                          // as they are gathered
   Traffic gradients = Traffic::plain;                        // as they are summed up
   Buffers buffers = Buffers::of_first_rank;                  // copied to all after every step
+  // At stage 3, a second set of shares within every so many consecutive ranks: only the first gather of a step crosses
+  // nodes. 0: none.
+  int ranks_per_node = 0;
 };
 
 // Of this rank, as it crossed the network.
@@ -48,6 +54,19 @@ struct ShardStats {
   std::uint64_t received_bytes = 0;
   std::uint64_t received_parameter_bytes = 0;
   std::uint64_t received_gradient_bytes = 0;
+  std::uint64_t received_across_bytes = 0;            // from other nodes
+  std::uint64_t received_parameter_across_bytes = 0;  // likewise
+};
+
+struct SaveOptions {
+  std::optional<std::uint64_t> step;  // none: the steps taken, with those of what was loaded
+  std::string extra = "null";         // JSON, of the program's own
+};
+
+// Of a checkpoint.
+struct Loaded {
+  std::uint64_t step = 0;
+  std::string extra;  // JSON
 };
 
 class Shard {
@@ -75,6 +94,14 @@ class Shard {
   // call it, before step().
   double clip_grad_norm_(double max_norm);
 
+  // Writes a checkpoint that any number of ranks can load, in C++ and in Python, and plain PyTorch (docs/checkpoints.md): model,
+  // states and options of the optimizer, not gradients. All ranks call it, between steps. The directory holds the last one or
+  // this one, complete, whatever happens; when it cannot be written, all ranks throw and may go on.
+  void save(const std::filesystem::path& directory, const SaveOptions& options = {});
+  // Takes a checkpoint over, that of Shard::save or of Python's Sharded.save. All ranks call it, between steps; each reads its own
+  // shares. What does not fit throws on all ranks, before anything has changed.
+  Loaded load(const std::filesystem::path& directory);
+
   // While one lives, gradients accumulate on this rank without traffic. The backward pass after it sends their sums.
   class NoSync {
    public:
@@ -91,6 +118,7 @@ class Shard {
   ShardStats stats() const;
 
  private:
+  friend class ShardInside;  // for parts of this library above it
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -29,7 +29,7 @@ namespace bottomless {
 // What the program is granted.
 struct Options {
   Bytes memory = 0;  // for all CPU tensors and Bottomless's own records together
-  std::vector<std::filesystem::path> disk;  // one or more directories for what does not fit
+  std::vector<std::filesystem::path> disk;  // for what does not fit; {rank}: see docs/ranks.md
   std::optional<Bytes> disk_limit;          // over all directories; none: as much as they hold
   // An optimizer's update of a parameter may wait until the parameter is next touched, by whatever means:
   // the same bits, and the disk has longer.
@@ -47,6 +47,7 @@ struct Stats {
   double stall_seconds = 0;  // time operators waited for memory or disk
   Bytes read_bytes = 0;      // from disk
   Bytes written_bytes = 0;   // to disk
+  Bytes disk_bytes = 0;      // size of the files there; never above Options::disk_limit
   std::uint64_t faults = 0;  // accesses outside operators that needed a block brought in or marked
   std::uint64_t evictions = 0;         // blocks that left memory
   std::uint64_t planned_fetches = 0;   // fetches that began before anybody asked

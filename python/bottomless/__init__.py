@@ -148,7 +148,8 @@ def limit(
     """Put the process under a memory limit, from now on and for all threads.
 
     ``memory`` is what all CPU tensors together may take, in bytes or as text ("4GiB"), or "auto" for most of what the
-    machine and its environment leave this process; ``disk`` one directory or several for what does not fit;
+    machine and its environment leave this process; ``disk`` one directory or several for what does not fit,
+    with {rank} or {local_rank} in them for this process's numbers under torchrun or mpirun;
     ``disk_limit`` the most that may be used there; with ``checksums`` a disk that gives back something else than was
     written is an error. An optimizer's update of a parameter may wait until the parameter is next touched, with the same
     bits; ``deferred_updates=False`` has it done at once. With ``update_in_backward`` each parameter is stepped as soon as

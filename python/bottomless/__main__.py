@@ -135,7 +135,8 @@ def main() -> None:
         stats = runtime.stats()
         if options.json:
             sys.stdout.flush()
-            print(json.dumps(stats), flush=True)
+            sys.stdout.write(json.dumps(stats) + "\n")  # at once: other ranks may write to the same pipe
+            sys.stdout.flush()
     sys.exit(status)
 
 

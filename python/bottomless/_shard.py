@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import datetime
-import math
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import Any, Iterator
 
 import torch
 import torch.distributed as dist
@@ -16,45 +16,14 @@ import bottomless
 
 from . import _core  # torch.classes.bottomless is in it
 from . import _shard_checkpoint
-from ._sharded_gradient import ShardedGradient
-
-if TYPE_CHECKING:
-    import os
-
-_grad = torch.Tensor.grad  # the plain attribute, under the one of Slice
+from ._shard_following import numbers_of, set_numbers
+from ._shard_gradients import Gradients, Slice
 
 # Optimizers that treat elements one by one, so that a share of a parameter is as good as a parameter.
 _ELEMENTWISE = {
     "torch.optim": ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD"),
     "bottomless.optim": ("SGD", "Adam", "AdamW", "Adagrad", "Lion"),
 }
-
-
-class Slice(torch.nn.Parameter):
-    """This rank's share of a parameter: what the optimizer updates. Looking at its gradient has it reduced first."""
-
-    _sharded: Sharded
-
-    @staticmethod
-    def __new__(cls, data: torch.Tensor, sharded: Sharded, requires_grad: bool) -> Slice:
-        made = torch.Tensor._make_subclass(cls, data, requires_grad)
-        made._sharded = sharded
-        return made
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    @property
-    def grad(self) -> torch.Tensor | None:  # type: ignore[override]
-        self._sharded._look()
-        return _grad.__get__(self)
-
-    @grad.setter
-    def grad(self, value: torch.Tensor | None) -> None:
-        _grad.__set__(self, value)
-
-    def __reduce_ex__(self, protocol: int) -> Any:
-        return torch.nn.Parameter(self.detach(), self.requires_grad).__reduce_ex__(protocol)
 
 
 class Sharded:
@@ -70,6 +39,8 @@ class Sharded:
         broadcast_buffers: bool,
         quantised_weights: bool,
         quantised_gradients: bool,
+        node_shares: bool,
+        ranks_per_node: int | None,
     ) -> None:
         if not dist.is_initialized():
             raise RuntimeError("bottomless: shard a model: call torch.distributed.init_process_group() first")
@@ -107,22 +78,18 @@ class Sharded:
         self._core = torch.classes.bottomless.Shards(
             self._group.group_name, self._names, self._parameters, stage,
             self.whole_tensors, quantised_weights, quantised_gradients, float(deadline),
+            _ranks_per_node(ranks_per_node, node_shares, whole_world=group is None), node_shares,
         )  # fmt: skip
         self._slices = [
-            Slice(self._core.slice(i), self, parameter.requires_grad) for i, parameter in enumerate(self._parameters)
+            Slice(self._core.slice(i), parameter.requires_grad) for i, parameter in enumerate(self._parameters)
         ]
-        self._local: dict[int, torch.Tensor] = {}  # gradients that are not given away yet
-        self._unreduced = False
-        self._norms: torch.Tensor | None = None
-        self._scales: dict[int, float] = {}  # what gradients were multiplied with since they were reduced
+        self._gradients = Gradients(self)
         self._follows = False
-        self._syncs = True
         self._closed = False
         self._asked = 0
         self._saves = 0
         self._saving: _shard_checkpoint.Saving | None = None
         self._steps_before = 0  # of the run that was loaded
-        self._listen()
         self._rebuild_groups()
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
@@ -139,11 +106,11 @@ class Sharded:
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients accumulate on each rank, without traffic, until a backward pass outside of this."""
-        before, self._syncs = self._syncs, False
+        before, self._gradients.syncs = self._gradients.syncs, False
         try:
             yield
         finally:
-            self._syncs = before
+            self._gradients.syncs = before
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """torch.nn.utils.clip_grad_norm_ over all ranks; that one works as well."""
@@ -195,17 +162,16 @@ class Sharded:
 
     def _leave(self, keep: bool) -> None:
         self._end_saving()
-        self._forget_gradients()
+        self._gradients.forget()
         while (others := self._core.await_others()) != "are done":
             if others == "reduce":
-                self._take(self._core.reduce())
-            elif others == "sum":  # torch.nn.utils.clip_grad_norm_ does
-                self._norms = None
-                self._norm(0, torch.float64)
+                self._gradients.take(self._core.reduce())
+            elif others == "sum":
+                self._gradients.sum_with_others()
             else:
                 self._follows = True
                 self.optimizer.step()
-                self._forget_gradients()
+                self._gradients.forget()
         self._core.part(keep)
         self._end()
         self._core.close()
@@ -254,155 +220,33 @@ class Sharded:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._give_away()
+        self._gradients.give_away()
         if self._saving is not None:
             self._saving._core.wait_until_read()
-        touched = [i for i, own in enumerate(self._slices) if own.numel() > 0 and _grad.__get__(own) is not None]
-        self._take(self._core.begin_step(touched))
-        self._unreduced = False
-        if self._core.somebody_follows():
-            self._agree()
-        self._scales.clear()
+        self._gradients.begin_step()
+        if (guide := self._core.guide()) >= 0:
+            self._agree(guide)
         if closure is not None:
             return (args[0], lambda: loss), {}
         return None
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._norms = None
+        self._gradients.end_step()
         self._core.end_step()
         for buffer in self._buffers:
             self._core.copy_from_first(buffer)
 
-    def _forget_gradients(self) -> None:
-        self._local.clear()
-        self._unreduced = False
-        for own in self._slices:
-            _grad.__set__(own, None)
-
-    @torch.no_grad()
-    def _agree(self) -> None:
-        """A rank whose script is done has not changed rates nor scaled gradients as the others have: it does so now."""
+    def _agree(self, guide: int) -> None:
+        """A rank whose script is done has not changed options nor scaled gradients as the others have: it does so now."""
         groups = self.optimizer.param_groups
-        scales = [self._scales.get(i, 1.0) for i in range(len(self._slices))]
-        own = torch.tensor([1.0, *(float(group["lr"]) for group in groups), *scales], dtype=torch.float64)
-        sums = self._core.sum_over_ranks(own * (0.0 if self._follows else 1.0))
-        if not self._follows or sums[0] == 0:
-            return
-        agreed = (sums / sums[0]).tolist()
-        for group, rate in zip(groups, agreed[1:]):
-            if torch.is_tensor(group["lr"]):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
-        for own, scale in zip(self._slices, agreed[1 + len(groups) :]):
-            grad = _grad.__get__(own)
-            if grad is not None and scale != 1.0:
-                grad.mul_(scale)
+        own = torch.tensor([*numbers_of(groups), *self._gradients.scales()], dtype=torch.float64)
+        agreed = iter(self._core.sum_over_ranks(own if self.rank == guide else torch.zeros_like(own)).tolist())
+        if self._follows:
+            set_numbers(groups, agreed)
+            self._gradients.scale(list(agreed))
 
     def _sum_over_ranks(self, value: float) -> float:
         return self._core.sum_over_ranks(torch.tensor([value], dtype=torch.float64)).item()
-
-    # Gradients.
-
-    def _listen(self) -> None:
-        for i, parameter in enumerate(self._parameters):
-            if not (parameter.is_floating_point() or parameter.is_complex()):
-                continue
-            wanted = parameter.requires_grad
-            parameter.requires_grad_(True)  # frozen ones may be thawed later
-            parameter.register_post_accumulate_grad_hook(lambda parameter, i=i: self._final(i, parameter))
-            parameter.requires_grad_(wanted)
-
-    @torch.no_grad()
-    def _final(self, index: int, parameter: torch.Tensor) -> None:
-        if self._closed:
-            return
-        grad = parameter.grad
-        if not isinstance(grad, ShardedGradient):
-            self._begin_gradients()
-            self._add(index, grad)
-            parameter.grad = ShardedGradient(parameter, self, index)
-        if self._syncs and self.stage >= 2:
-            self._core.contribute(index, self._local.pop(index))
-
-    def _begin_gradients(self) -> None:
-        """Whoever has no gradient yet has been zeroed, or never had one; on other ranks it may get one."""
-        for i, parameter in enumerate(self._parameters):
-            if parameter.grad is None and parameter.requires_grad:
-                _grad.__set__(self._slices[i], None)
-                parameter.grad = ShardedGradient(parameter, self, i)
-
-    def _add(self, index: int, gradient: torch.Tensor) -> None:
-        """What backward has made."""
-        self._unreduced = True
-        self._norms = None
-        before = self._local.get(index)
-        # Not in place: backward may give the same tensor to others.
-        self._local[index] = gradient if before is None else before + gradient
-
-    def _give_away(self) -> None:
-        for index in sorted(self._local):
-            self._core.contribute(index, self._local.pop(index))
-
-    @torch.no_grad()
-    def _look(self) -> None:
-        if self._unreduced:
-            self._unreduced = False
-            self._give_away()
-            self._take(self._core.reduce())
-
-    @torch.no_grad()
-    def _take(self, sums: list[torch.Tensor | None]) -> None:
-        for own, new in zip(self._slices, sums):
-            if new is None:
-                continue
-            new = new.view_as(own)
-            grad = _grad.__get__(own)
-            if grad is None:
-                _grad.__set__(own, new)
-            else:
-                grad.add_(new)
-
-    def _zero(self, indices: list[int]) -> None:
-        for index in indices:
-            self._local.pop(index, None)
-            grad = self._slices[index].grad
-            if grad is not None:
-                grad.zero_()
-        self._norms = None
-
-    @torch.no_grad()
-    def _scale_share(self, index: int, factor: Any) -> None:
-        self._on_share(index, lambda share: share.mul_(factor))
-        self._scales[index] = self._scales.get(index, 1.0) * float(factor)
-
-    @torch.no_grad()
-    def _on_share(self, index: int, change: Callable[[torch.Tensor], Any]) -> None:
-        grad = self._slices[index].grad
-        if grad is not None:
-            change(grad)
-        self._norms = None
-
-    @torch.no_grad()
-    def _norm(self, index: int, dtype: torch.dtype) -> torch.Tensor:
-        if self._norms is None:
-            squares = torch.zeros(len(self._slices), dtype=torch.float64)
-            for i, own in enumerate(self._slices):
-                grad = own.grad
-                if grad is not None and grad.numel() > 0:
-                    if grad.dtype in (torch.float32, torch.bfloat16, torch.float16):
-                        squares[i] = torch.ops.bottomless.sum_of_squares(grad).item()
-                    else:
-                        squares[i] = math.pow(torch.linalg.vector_norm(grad).item(), 2)
-            self._norms = self._core.sum_over_ranks(squares).sqrt()
-        return self._norms[index].to(dtype)
-
-    @torch.no_grad()
-    def _full_gradient(self, index: int) -> torch.Tensor:
-        own = self._slices[index]
-        grad = own.grad
-        parameter = self._parameters[index]
-        return self._gathered(index, grad if grad is not None else torch.zeros_like(own), parameter)
 
     def _gathered(self, index: int, own: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """The whole of which every rank has `own`. All ranks must ask, in the same order."""
@@ -451,6 +295,22 @@ def _in_memory_order(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return placed.as_strided((placed.numel(),), (1,))
 
 
+def _ranks_per_node(given: int | None, needed: bool, whole_world: bool) -> int:
+    """0: all are one node."""
+    if given is not None:
+        if given < 1:
+            raise ValueError(f"bottomless: shard a model: ranks_per_node={given}: must be 1 or more")
+        return given
+    if whole_world and "LOCAL_WORLD_SIZE" in os.environ:  # torchrun numbers the ranks node by node
+        return int(os.environ["LOCAL_WORLD_SIZE"])
+    if needed:
+        raise ValueError(
+            "bottomless: shard a model: node_shares needs to know which ranks are a node; start with torchrun "
+            "(LOCAL_WORLD_SIZE), without group=, or give ranks_per_node="
+        )
+    return 0
+
+
 def _is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
     kind = type(optimizer)
     return any(
@@ -468,13 +328,19 @@ def shard(
     broadcast_buffers: bool = True,
     quantised_weights: bool = False,
     quantised_gradients: bool = False,
+    node_shares: bool = False,
+    ranks_per_node: int | None = None,
 ) -> Sharded:
     """Spread a model's training over the ranks of torch.distributed. Call it on all of them, under a limit.
 
     Of every parameter each rank keeps a share, and the optimizer updates that. ``stage`` 1 shards the optimizer's states, 2
     gradients too, 3 parameters too: whole parameters are gathered when an operator needs them, and leave when their room is
     needed. All ranks begin with rank 0's parameters. The script goes on as before: gradients are the means over all ranks.
+
+    ``node_shares`` keeps a second set of shares within each node of ``ranks_per_node`` consecutive ranks (torchrun's
+    ``LOCAL_WORLD_SIZE`` unless given): at stage 3, only the first gather of a step crosses nodes.
     """
     return Sharded(
-        model, optimizer, stage, group, deadline, broadcast_buffers, quantised_weights, quantised_gradients
-    )
+        model, optimizer, stage, group, deadline, broadcast_buffers, quantised_weights, quantised_gradients,
+        node_shares, ranks_per_node,
+    )  # fmt: skip

@@ -365,20 +365,7 @@ def _state(sharded: Sharded, checkpoint: Any, index: int, name: str) -> torch.Te
 
 def _exchange(sharded: Sharded, what: dict[str, Any]) -> list[dict[str, Any]]:
     """What each rank says. All must ask, in the same order."""
-    core = sharded._core
-    own = torch.frombuffer(bytearray(json.dumps(what).encode()), dtype=torch.uint8)
-    lengths = torch.zeros(sharded.ranks, dtype=torch.float64)
-    lengths[sharded.rank] = own.numel()
-    sharded._asked += 1
-    core.publish(sharded._asked, own)
-    said = []
-    for rank, length in enumerate(core.sum_over_ranks(lengths).tolist()):
-        text = torch.empty(int(length), dtype=torch.uint8)
-        core.read(rank, sharded._asked, 0, text)
-        said.append(json.loads(bytes(text.tolist())))
-    core.sum_over_ranks(torch.zeros(1))  # everybody has had it
-    core.retract(sharded._asked)
-    return said
+    return [json.loads(said) for said in sharded._core.exchange_texts(json.dumps(what))]
 
 
 def _raise_if_any(everybody: list[dict[str, Any]], attempted: str) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 if TYPE_CHECKING:
-    from ._shard import Sharded
+    from ._shard_gradients import Gradients
 
 aten = torch.ops.aten
 # In place, element by element, with the gradient first: each rank does its part.
@@ -23,19 +23,22 @@ _ON_SHARES = {
 _LISTS_ON_SHARES = {
     aten._foreach_mul_.Tensor, aten._foreach_mul_.Scalar, aten._foreach_div_.Tensor, aten._foreach_div_.Scalar,
 }  # fmt: skip
-_SCALES = {aten.mul_.Tensor, aten.mul_.Scalar}
+_SCALES = {
+    aten.mul_.Tensor: lambda factor: factor, aten.mul_.Scalar: lambda factor: factor,
+    aten.div_.Tensor: lambda divisor: 1 / divisor, aten.div_.Scalar: lambda divisor: 1 / divisor,
+}  # fmt: skip
 _ALIASES = {aten.detach.default, aten.alias.default}
 
 
 class ShardedGradient(torch.Tensor):
     @staticmethod
-    def __new__(cls, like: torch.Tensor, sharded: Sharded, index: int) -> ShardedGradient:
+    def __new__(cls, like: torch.Tensor, gradients: Gradients, index: int) -> ShardedGradient:
         return torch.Tensor._make_wrapper_subclass(
             cls, like.size(), strides=like.stride(), dtype=like.dtype, device=like.device, requires_grad=False
         )
 
-    def __init__(self, like: torch.Tensor, sharded: Sharded, index: int) -> None:
-        self._sharded = sharded
+    def __init__(self, like: torch.Tensor, gradients: Gradients, index: int) -> None:
+        self._gradients = gradients
         self._index = index
 
     def __repr__(self) -> str:  # type: ignore[override]
@@ -43,29 +46,28 @@ class ShardedGradient(torch.Tensor):
 
     def full_tensor(self) -> torch.Tensor:
         """The mean over all ranks, gathered. All ranks must ask for it."""
-        return self._sharded._full_gradient(self._index)
+        return self._gradients.full(self._index)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         first = args[0] if args else None
         if func is aten.add_.Tensor and isinstance(first, ShardedGradient):  # autograd accumulates
-            first._sharded._add(first._index, args[1])
+            first._gradients.add(first._index, args[1])
             return first
         if func in _ALIASES:
             return first
         if func is aten.zero_.default:
-            first._sharded._zero([first._index])
+            first._gradients.zero(first._index)
             return first
         if func is aten._foreach_zero_.default:
             for gradient in first:
                 gradient.zero_()
             return None
-        if func in _SCALES and _is_scalar(args[1]):
-            first._sharded._scale_share(first._index, args[1])
-            return first
         if func in _ON_SHARES:
-            first._sharded._on_share(first._index, lambda share: func(share, *args[1:], **kwargs))
+            first._gradients.on_share(first._index, lambda share: func(share, *args[1:], **kwargs))
+            if func in _SCALES and _is_scalar(args[1]):
+                first._gradients.note_scale(first._index, _SCALES[func](float(args[1])))
             return first
         if func in _LISTS_ON_SHARES:
             single = getattr(aten, func.overloadpacket.__name__.removeprefix("_foreach_"))
@@ -73,7 +75,7 @@ class ShardedGradient(torch.Tensor):
                 single(gradient, *args[1:])
             return None
         if func is aten.linalg_vector_norm.default and _is_euclidean(args, kwargs):
-            return first._sharded._norm(first._index, kwargs.get("dtype") or first.dtype)
+            return first._gradients.norm(first._index, kwargs.get("dtype") or first.dtype)
         if func.is_view or not func._schema.is_mutable:
             return func(*tree_map_only(ShardedGradient, ShardedGradient.full_tensor, args),
                         **tree_map_only(ShardedGradient, ShardedGradient.full_tensor, kwargs))  # fmt: skip

@@ -42,6 +42,7 @@ double epsilon_of(optim::Element element) {
 
 optim::AdafactorArrays arrays_of(const at::Tensor& parameter, const at::Tensor& gradient,
                                  const OptionalTensor& master) {
+  use_wanted_simd();
   check_contiguous(parameter, parameter, "a parameter");
   check_contiguous(gradient, parameter, "a gradient");
   optim::AdafactorArrays arrays{.parameter = parameter.mutable_data_ptr(),

@@ -8,6 +8,10 @@ namespace bottomless {
 // Throws c10::OutOfMemoryError for Code::no_memory (torch.OutOfMemoryError in Python),
 // c10::ValueError for Code::invalid_argument and c10::Error otherwise (RuntimeError).
 [[noreturn]] void throw_error(const Error& error);
+// Throws what has failed, if anything has.
+inline void check(const Result<void>& outcome) {
+  if (!outcome.ok()) throw_error(outcome.error());
+}
 // The way back.
 Error caught(const c10::Error& thrown);
 

@@ -2,7 +2,6 @@
 #include <bottomless/shard.h>
 
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "base/started_rank.h"
 #include "torch/errors.h"
 
 namespace bottomless {
@@ -27,15 +27,10 @@ std::optional<std::string> text_of(const char* variable) {
   return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
 }
 
-std::optional<int> number_of(const char* variable) {
-  const std::optional<std::string> text = text_of(variable);
-  if (!text) return std::nullopt;
-  int number = -1;
-  const char* end = text->data() + text->size();
-  const auto [at, error] = std::from_chars(text->data(), end, number);
-  if (error != std::errc() || at != end || number < 0)
-    refuse(std::string(variable) + "='" + *text + "' in the environment is not a number");
-  return number;
+template <class Value>
+Value accepted(Result<Value> found) {
+  if (!found.ok()) refuse(found.error().message);
+  return std::move(found).value();
 }
 
 struct Place {
@@ -45,41 +40,25 @@ struct Place {
   int port = c10d::TCPStoreOptions::kDefaultPort;
 };
 
-struct Starter {
-  const char* rank;
-  const char* ranks;
-  const char* ranks_of_this_machine;
-};
-constexpr Starter kStarters[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-};
-
 Place place_from_environment() {
-  for (const Starter& starter : kStarters) {
-    const std::optional<int> rank = number_of(starter.rank);
-    const std::optional<int> ranks = number_of(starter.ranks);
-    if (!rank || !ranks) continue;
-    Place place{.rank = *rank, .ranks = *ranks};
-    if (place.rank >= place.ranks)
-      refuse(std::string(starter.rank) + "=" + std::to_string(place.rank) + " of " + starter.ranks +
-             "=" + std::to_string(place.ranks) + ": ranks count from 0");
-    if (const std::optional<std::string> address = text_of("MASTER_ADDR")) {
-      place.address = *address;
-    } else if (number_of(starter.ranks_of_this_machine) == place.ranks) {
-      place.address = "127.0.0.1";
-    } else {
-      refuse("set MASTER_ADDR to the address of rank 0's machine (mpirun -x MASTER_ADDR=...)");
-    }
-    place.port = number_of("MASTER_PORT").value_or(place.port);
-    if (place.port == 0 || place.port > UINT16_MAX)
-      refuse("MASTER_PORT=" + std::to_string(place.port) + " is not a port");
-    return place;
+  const std::optional<StartedRank> started = accepted(started_rank());
+  if (!started)
+    refuse(
+        "the environment does not say which rank this is (RANK and WORLD_SIZE, "
+        "OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE); start the program by torchrun "
+        "or mpirun");
+  Place place{.rank = started->rank, .ranks = started->ranks};
+  if (const std::optional<std::string> address = text_of("MASTER_ADDR")) {
+    place.address = *address;
+  } else if (started->local_ranks == place.ranks) {
+    place.address = "127.0.0.1";
+  } else {
+    refuse("set MASTER_ADDR to the address of rank 0's machine (mpirun -x MASTER_ADDR=...)");
   }
-  refuse(
-      "the environment does not say which rank this is (RANK and WORLD_SIZE, OMPI_COMM_WORLD_RANK "
-      "and _SIZE, or PMI_RANK and PMI_SIZE); start the program by torchrun or mpirun");
+  place.port = accepted(number_in_environment("MASTER_PORT")).value_or(place.port);
+  if (place.port == 0 || place.port > UINT16_MAX)
+    refuse("MASTER_PORT=" + std::to_string(place.port) + " is not a port");
+  return place;
 }
 
 Store open_store(const Place& place, std::chrono::milliseconds deadline) {

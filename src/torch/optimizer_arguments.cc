@@ -1,6 +1,21 @@
 #include "torch/optimizer_arguments.h"
 
+#include <cstdlib>
+
+#include "optim/targets.h"
+#include "torch/errors.h"
+
 namespace bottomless {
+
+void use_wanted_simd() {
+  static const Result<optim::Target> wanted = [] {
+    const char* name = std::getenv("BOTTOMLESS_SIMD");
+    Result<optim::Target> found = optim::wanted_target(name);
+    if (name != nullptr && found.ok()) optim::use_only(found.value());
+    return found;
+  }();
+  if (!wanted.ok()) throw_error(wanted.error());
+}
 
 optim::Element element_of(const at::Tensor& tensor, const char* what) {
   switch (tensor.scalar_type()) {

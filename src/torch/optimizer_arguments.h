@@ -1,5 +1,5 @@
 // Arguments that the operators of all optimizers have, as the kernels want them.
-// Thread-safety: pure functions. They throw c10::Error.
+// Thread-safety: all of it from any thread. They throw c10::Error.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,6 +11,9 @@
 namespace bottomless {
 
 using OptionalTensor = std::optional<at::Tensor>;
+
+// Before any kernel runs: takes the SIMD target that BOTTOMLESS_SIMD names, once.
+void use_wanted_simd();
 
 optim::Element element_of(const at::Tensor& tensor, const char* what);
 

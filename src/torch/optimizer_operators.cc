@@ -45,6 +45,7 @@ optim::State state_of(const at::Tensor& values, const OptionalTensor& scales,
 
 optim::Arrays arrays_of(const at::Tensor& parameter, const at::Tensor& gradient,
                         const OptionalTensor& master) {
+  use_wanted_simd();
   check_alike(parameter, parameter, "a parameter");
   check_alike(gradient, parameter, "a gradient");
   optim::Arrays arrays{.parameter = parameter.mutable_data_ptr(),

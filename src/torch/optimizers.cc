@@ -1,4 +1,3 @@
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <bottomless/optim.h>
 #include <torch/torch.h>
 
@@ -7,19 +6,13 @@
 #include <optional>
 
 #include "optim/quantised.h"
+#include "torch/fused_states.h"
 
 namespace bottomless::optim {
 namespace {
 
 using torch::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-const std::string kScales = "_scales";
-
-struct StateName {
-  std::string name;
-  bool has_sign;
-};
 
 // What an update is called with besides the rule's own numbers.
 struct Call {
@@ -35,26 +28,6 @@ struct Call {
     return found == tensors.end() ? OptionalTensor() : OptionalTensor(found->second);
   }
 };
-
-template <class Signature>
-auto operator_of(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
-std::tuple<Tensor, Tensor> new_codes(const Tensor& like, bool has_sign, double value) {
-  using Signature = std::tuple<Tensor, Tensor>(const Tensor&, bool, double);
-  return operator_of<Signature>("bottomless::new_codes").call(like, has_sign, value);
-}
-
-std::vector<StateName> states_of(const AdamOptions&) {
-  return {{"exp_avg", true}, {"exp_avg_sq", false}};
-}
-std::vector<StateName> states_of(const SGDOptions& options) {
-  if (options.momentum() == 0) return {};
-  return {{"momentum_buffer", true}};
-}
-std::vector<StateName> states_of(const AdagradOptions&) { return {{"sum", false}}; }
-std::vector<StateName> states_of(const LionOptions&) { return {{"exp_avg", true}}; }
 
 double start_of(const AdagradOptions& options) { return options.initial_accumulator_value(); }
 template <class Options>

@@ -125,8 +125,8 @@ std::string to_json(const Stats& stats) {
   out << "{\"limit_bytes\": " << stats.limit_bytes << ", \"peak_bytes\": " << stats.peak_bytes
       << ", \"steps\": " << stats.steps << ", \"step_seconds\": " << stats.step_seconds
       << ", \"stall_seconds\": " << stats.stall_seconds << ", \"read_bytes\": " << stats.read_bytes
-      << ", \"written_bytes\": " << stats.written_bytes << ", \"faults\": " << stats.faults
-      << ", \"evictions\": " << stats.evictions
+      << ", \"written_bytes\": " << stats.written_bytes << ", \"disk_bytes\": " << stats.disk_bytes
+      << ", \"faults\": " << stats.faults << ", \"evictions\": " << stats.evictions
       << ", \"planned_fetches\": " << stats.planned_fetches
       << ", \"planned_hits\": " << stats.planned_hits
       << ", \"demand_fetches\": " << stats.demand_fetches

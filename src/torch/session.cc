@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/started_rank.h"
 #include "base/thread.h"
 #include "io/checked_store.h"
 #include "io/disk_store.h"
@@ -64,9 +65,15 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
                                              ": at least " + format_bytes(kLeastMemory) +
                                              " are needed (--memory)"};
   }
+  std::vector<std::filesystem::path> directories;
+  for (const std::filesystem::path& directory : options.disk) {
+    Result<std::string> of_rank = with_rank(directory.string());
+    if (!of_rank.ok()) return std::move(of_rank).error();
+    directories.emplace_back(std::move(of_rank).value());
+  }
   std::unique_ptr<Session> session(new Session);
   Result<std::unique_ptr<DiskStore>> store =
-      DiskStore::open({.directories = options.disk,
+      DiskStore::open({.directories = std::move(directories),
                        .limit = options.disk_limit,
                        .wanted = options.disk_limit.value_or(options.memory),
                        .log = print_warning});
@@ -79,6 +86,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
                      std::to_string(options.disk.size()) + " disks alone take " +
                      format_bytes(fixed) + "; raise --memory or name fewer directories"};
   }
+  session->disk_ = store.value().get();
   session->store_ = std::move(store).value();
   if (const std::optional<Bytes> bandwidth = chosen_bandwidth()) {
     Result<std::unique_ptr<Store>> throttled =
@@ -136,6 +144,7 @@ Stats Session::stats() const {
               .stall_seconds = engine.stall_seconds,
               .read_bytes = engine.read_bytes,
               .written_bytes = engine.written_bytes,
+              .disk_bytes = disk_->file_bytes(),
               .faults = engine.faults,
               .evictions = engine.evictions,
               .planned_fetches = engine.fetches_ahead,

@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "io/disk_store.h"
 #include "io/store.h"
 
 namespace bottomless {
@@ -37,7 +38,8 @@ class Session {
   Bytes least_managed_ = 1;
   std::atomic<bool> defers_{true};  // nothing is published through it
   std::unique_ptr<Store> store_;
-  std::unique_ptr<Engine> engine_;  // after the store: it goes first
+  const DiskStore* disk_ = nullptr;  // in it
+  std::unique_ptr<Engine> engine_;   // after the store: it goes first
 
   mutable Mutex mutex_;
   uint64_t steps_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;

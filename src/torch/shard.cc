@@ -10,12 +10,15 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <map>
 #include <typeinfo>
 #include <unordered_map>
 #include <utility>
 
 #include "torch/errors.h"
+#include "torch/shard_inside.h"
 #include "torch/shard_roles.h"
+#include "torch/shard_training.h"
 #include "torch/sharding.h"
 
 namespace bottomless {
@@ -71,6 +74,7 @@ void check_optimizer(torch::optim::Optimizer& optimizer) {
 struct Named {
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;
+  size_t of_model = 0;  // the first so many
   std::unordered_map<const at::TensorImpl*, size_t> index;
 
   void add(std::string name, const at::Tensor& tensor) {
@@ -87,6 +91,7 @@ Named parameters_of(const torch::nn::Module& model, torch::optim::Optimizer& opt
   Named named;
   for (const auto& parameter : model.named_parameters())
     named.add(parameter.key(), parameter.value());
+  named.of_model = named.names.size();
   size_t number = 0;
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups())
     for (const at::Tensor& parameter : group.params())
@@ -113,17 +118,23 @@ Format format_of(Traffic traffic) {
 }  // namespace
 
 struct Shard::Impl {
-  Impl(torch::nn::Module& model, torch::optim::Optimizer& of_model, Named named,
+  Impl(torch::nn::Module& of_program, torch::optim::Optimizer& of_model, Named named,
        c10::intrusive_ptr<c10d::Backend> ranks, const ShardOptions& given)
-      : optimizer(of_model),
+      : model(of_program),
+        optimizer(of_model),
         options(given),
-        parameters(named.tensors),
-        sharding(std::move(ranks), std::move(named.names), std::move(named.tensors),
-                 {.stage = given.stage,
-                  .owning = owning_for(of_model),
-                  .weights = format_of(given.weights),
-                  .gradients = format_of(given.gradients),
-                  .deadline = given.deadline}) {
+        names(std::move(named.names)),
+        parameters(std::move(named.tensors)),
+        names_of_model(named.of_model),
+        sharding(
+            std::move(ranks), names, parameters,
+            {.stage = given.stage,
+             .owning = owning_for(of_model),
+             .weights = format_of(given.weights),
+             .gradients = format_of(given.gradients),
+             .deadline = given.deadline,
+             .ranks_per_node = given.ranks_per_node,
+             .node_copies = given.ranks_per_node > 0 ? NodeCopies::shares : NodeCopies::none}) {
     if (given.buffers == Buffers::of_first_rank) buffers = model.buffers();
     if (owning_for(of_model) == Owning::whole && sharding.rank() == 0)
       TORCH_WARN("bottomless: ", c10::demangle(typeid(of_model).name()),
@@ -137,8 +148,10 @@ struct Shard::Impl {
   void give_slices(const std::unordered_map<const at::TensorImpl*, size_t>& index) {
     for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
       std::vector<at::Tensor> owned;
+      std::vector<size_t>& all = groups.emplace_back();
       for (const at::Tensor& parameter : group.params()) {
-        const at::Tensor& slice = slices[index.at(parameter.unsafeGetTensorImpl())];
+        all.push_back(index.at(parameter.unsafeGetTensorImpl()));
+        const at::Tensor& slice = slices[all.back()];
         if (slice.numel() > 0) owned.push_back(slice);
       }
       group.params() = std::move(owned);
@@ -211,6 +224,10 @@ struct Shard::Impl {
     return norm;
   }
 
+  ShardedTraining training() {
+    return {sharding, model, optimizer, names, names_of_model, parameters, slices, groups};
+  }
+
   // Takes part in what others still do, as it was done here before.
   void leave() {
     for (;;) {
@@ -225,7 +242,7 @@ struct Shard::Impl {
           step();
           break;
         case Sharding::Others::are_done:
-          sharding.part(Sharding::Model::kept);
+          sharding.part(at_the_end);
           return;
       }
     }
@@ -242,13 +259,20 @@ struct Shard::Impl {
     }
   }
 
+  torch::nn::Module& model;
   torch::optim::Optimizer& optimizer;
   const ShardOptions options;
+  const std::vector<std::string> names;
   const std::vector<at::Tensor> parameters;
+  const size_t names_of_model;
+  std::vector<std::vector<size_t>> groups;  // of the optimizer: all parameters, by index
   std::vector<at::Tensor> slices;
   std::vector<at::Tensor> buffers;
+  uint64_t saves = 0;
+  uint64_t steps_before = 0;  // of the run that was loaded
   bool syncs = true;
   bool failed = false;
+  Sharding::Model at_the_end = Sharding::Model::kept;
   double most_norm =
       std::numeric_limits<double>::infinity();  // that gradients were last clipped to
   const int exceptions = std::uncaught_exceptions();
@@ -298,6 +322,11 @@ Shard::~Shard() {
   }
 }
 
+Sharding& ShardInside::sharding() const { return shard_.impl_->sharding; }
+const std::vector<at::Tensor>& ShardInside::parameters() const { return shard_.impl_->parameters; }
+const std::vector<at::Tensor>& ShardInside::slices() const { return shard_.impl_->slices; }
+void ShardInside::forget_model() { shard_.impl_->at_the_end = Sharding::Model::forgotten; }
+
 int Shard::rank() const { return impl_->sharding.rank(); }
 int Shard::ranks() const { return impl_->sharding.ranks(); }
 
@@ -309,21 +338,42 @@ double Shard::clip_grad_norm_(double max_norm) {
   return impl_->attempt([&] { return impl_->clip(max_norm); });
 }
 
+void Shard::save(const std::filesystem::path& directory, const SaveOptions& options) {
+  const uint64_t step = options.step.value_or(impl_->steps_before + impl_->sharding.steps());
+  auto saving = impl_->attempt([&] {
+    return begin_save(impl_->training(), directory, step, ++impl_->saves, options.extra);
+  });
+  // What all ranks know of has not parted them: they may go on.
+  if (!saving.ok()) throw_error(saving.error());
+  saving.value()->wait();
+}
+
+Loaded Shard::load(const std::filesystem::path& directory) {
+  const Result<LoadedTraining> loaded =
+      impl_->attempt([&] { return load_training(impl_->training(), directory); });
+  if (!loaded.ok()) throw_error(loaded.error());
+  impl_->steps_before = loaded.value().step - impl_->sharding.steps();
+  return {.step = loaded.value().step, .extra = loaded.value().extra};
+}
+
 Shard::NoSync::NoSync(Shard& shard)
     : shard_(shard), before_(std::exchange(shard.impl_->syncs, false)) {}
 Shard::NoSync::~NoSync() { shard_.impl_->syncs = before_; }
 
 ShardStats Shard::stats() const {
   const ExchangeStats stats = impl_->sharding.stats();
-  const auto received = [&](Role role) -> uint64_t {
-    const auto found = stats.received_by_role.find(static_cast<uint8_t>(role));
-    return found == stats.received_by_role.end() ? 0 : found->second;
+  const auto of = [](const std::map<uint8_t, Bytes>& received, Role role) -> uint64_t {
+    const auto found = received.find(static_cast<uint8_t>(role));
+    return found == received.end() ? 0 : found->second;
   };
+  const auto &all = stats.received_by_role, &across = stats.received_across_by_role;
   return {.steps = impl_->sharding.steps(),
           .sent_bytes = stats.sent_bytes,
           .received_bytes = stats.received_bytes,
-          .received_parameter_bytes = received(Role::parameter),
-          .received_gradient_bytes = received(Role::gradient)};
+          .received_parameter_bytes = of(all, Role::parameter) + of(all, Role::node_share),
+          .received_gradient_bytes = of(all, Role::gradient),
+          .received_across_bytes = stats.received_across_bytes,
+          .received_parameter_across_bytes = of(across, Role::parameter)};
 }
 
 }  // namespace bottomless

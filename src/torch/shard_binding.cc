@@ -14,7 +14,8 @@ class Shards final : public torch::CustomClassHolder {
  public:
   Shards(const std::string& group, std::vector<std::string> names,
          std::vector<at::Tensor> parameters, int64_t stage, bool whole, bool quantised_weights,
-         bool quantised_gradients, double deadline_seconds)
+         bool quantised_gradients, double deadline_seconds, int64_t ranks_per_node,
+         bool node_shares)
       : sharding_(
             c10d::resolve_process_group(group)->getBackend(c10::DeviceType::CPU), std::move(names),
             std::move(parameters),
@@ -22,7 +23,9 @@ class Shards final : public torch::CustomClassHolder {
              .owning = whole ? Owning::whole : Owning::shares,
              .weights = quantised_weights ? Format::eight_bits : Format::plain,
              .gradients = quantised_gradients ? Format::eight_bits : Format::plain,
-             .deadline = std::chrono::nanoseconds(static_cast<int64_t>(deadline_seconds * 1e9))}) {}
+             .deadline = std::chrono::nanoseconds(static_cast<int64_t>(deadline_seconds * 1e9)),
+             .ranks_per_node = static_cast<int>(ranks_per_node),
+             .node_copies = node_shares ? NodeCopies::shares : NodeCopies::none}) {}
 
   at::Tensor slice(int64_t parameter) { return sharding_.slice(index(parameter)); }
   // Begin and end of every rank's share, in elements.
@@ -45,6 +48,9 @@ class Shards final : public torch::CustomClassHolder {
   void end_step() { sharding_.end_step(); }
   at::Tensor sum_over_ranks(const at::Tensor& values) { return sharding_.sum_over_ranks(values); }
   void copy_from_first(const at::Tensor& tensor) { sharding_.copy_from_first(tensor); }
+  std::vector<std::string> exchange_texts(const std::string& own) {
+    return sharding_.exchange_texts(own);
+  }
   void publish(int64_t number, const at::Tensor& tensor) { sharding_.publish(number, tensor); }
   void retract(int64_t number) { sharding_.retract(number); }
   void read(int64_t rank, int64_t number, int64_t offset, const at::Tensor& into) {
@@ -66,7 +72,7 @@ class Shards final : public torch::CustomClassHolder {
   void part(bool keep) {
     sharding_.part(keep ? Sharding::Model::kept : Sharding::Model::forgotten);
   }
-  bool somebody_follows() { return sharding_.somebody_follows(); }
+  int64_t guide() { return sharding_.guide().value_or(-1); }
   void adopt_writes() { sharding_.adopt_writes(); }
   void begin_renewal() { sharding_.begin_renewal(); }
   void end_renewal() { sharding_.end_renewal(); }
@@ -76,15 +82,19 @@ class Shards final : public torch::CustomClassHolder {
   c10::Dict<std::string, int64_t> stats() {
     const ExchangeStats stats = sharding_.stats();
     c10::Dict<std::string, int64_t> result;
-    const auto of = [&](Role role) -> int64_t {
-      const auto found = stats.received_by_role.find(static_cast<uint8_t>(role));
-      return found == stats.received_by_role.end() ? 0 : static_cast<int64_t>(found->second);
+    const auto of = [](const std::map<uint8_t, Bytes>& received, Role role) -> int64_t {
+      const auto found = received.find(static_cast<uint8_t>(role));
+      return found == received.end() ? 0 : static_cast<int64_t>(found->second);
     };
+    const auto& all = stats.received_by_role;
     result.insert("steps", static_cast<int64_t>(sharding_.steps()));
     result.insert("sent_bytes", static_cast<int64_t>(stats.sent_bytes));
     result.insert("received_bytes", static_cast<int64_t>(stats.received_bytes));
-    result.insert("received_parameter_bytes", of(Role::parameter));
-    result.insert("received_gradient_bytes", of(Role::gradient));
+    result.insert("received_parameter_bytes", of(all, Role::parameter) + of(all, Role::node_share));
+    result.insert("received_gradient_bytes", of(all, Role::gradient));
+    result.insert("received_across_bytes", static_cast<int64_t>(stats.received_across_bytes));
+    result.insert("received_parameter_across_bytes",
+                  of(stats.received_across_by_role, Role::parameter));
     return result;
   }
 
@@ -141,7 +151,7 @@ class ShardSave final : public torch::CustomClassHolder {
 TORCH_LIBRARY_FRAGMENT(bottomless, library) {
   library.class_<Shards>("Shards")
       .def(torch::init<std::string, std::vector<std::string>, std::vector<at::Tensor>, int64_t,
-                       bool, bool, bool, double>())
+                       bool, bool, bool, double, int64_t, bool>())
       .def("slice", &Shards::slice)
       .def("bounds", &Shards::bounds)
       .def("contribute", &Shards::contribute)
@@ -150,12 +160,13 @@ TORCH_LIBRARY_FRAGMENT(bottomless, library) {
       .def("end_step", &Shards::end_step)
       .def("sum_over_ranks", &Shards::sum_over_ranks)
       .def("copy_from_first", &Shards::copy_from_first)
+      .def("exchange_texts", &Shards::exchange_texts)
       .def("publish", &Shards::publish)
       .def("retract", &Shards::retract)
       .def("read", &Shards::read)
       .def("await_others", &Shards::await_others)
       .def("part", &Shards::part)
-      .def("somebody_follows", &Shards::somebody_follows)
+      .def("guide", &Shards::guide)
       .def("adopt_writes", &Shards::adopt_writes)
       .def("begin_renewal", &Shards::begin_renewal)
       .def("end_renewal", &Shards::end_renewal)

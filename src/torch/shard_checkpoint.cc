@@ -17,10 +17,6 @@ namespace {
 constexpr size_t kMostTensors = (size_t{1} << 24) - 8;
 constexpr size_t kHasRead = kMostTensors, kEntry = kMostTensors + 2, kOutcome = kMostTensors + 4;
 
-void check(Result<void> outcome) {
-  if (!outcome.ok()) throw_error(outcome.error());
-}
-
 template <class T>
 T checked(Result<T> result) {
   if (!result.ok()) throw_error(result.error());

@@ -14,13 +14,13 @@
 namespace bottomless {
 namespace {
 
-void check(Result<void> outcome) {
-  if (!outcome.ok()) throw_error(outcome.error());
-}
-
 [[noreturn]] void refuse(const std::string& what) {
   throw_error({Code::invalid_argument, "shard a model: " + what});
 }
+
+// Smaller parameters belong to one rank. Whoever has a share of a gradient adds from its own rank on, so that this decides
+// about bits: it must not depend on what the limit of this run manages.
+constexpr Bytes kLeastShared = 128_KiB;
 
 Bytes piece_bytes_for(Bytes limit) {
   return std::clamp<Bytes>(limit / 128 / 64_KiB * 64_KiB, 64_KiB, 4_MiB);
@@ -61,9 +61,18 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
              "' is a part of a larger tensor; give it memory of its own (clone it)");
     parameters_.push_back({.name = std::move(names[i]), .whole = whole});
   }
+  if (options.ranks_per_node < 0)
+    refuse(std::to_string(options.ranks_per_node) + " ranks per node: must be 1 or more");
+  if (options.node_copies == NodeCopies::shares && options.stage < 3)
+    refuse(
+        "shares within the node are for stage 3; below it, every rank keeps what it has gathered");
+  // Where all ranks are one node, nothing would be saved.
+  const bool within_node = options.node_copies == NodeCopies::shares &&
+                           node_of(rank(), ranks(), options.ranks_per_node).ranks < ranks();
   piece_bytes_ = piece_bytes_for(session_->memory());
-  const Bytes own =
-      Exchange::own_memory(ranks(), piece_bytes_) + Reduction::own_memory(piece_bytes_);
+  const Bytes own = Exchange::own_memory(ranks(), piece_bytes_) +
+                    Reduction::own_memory(piece_bytes_) +
+                    (within_node ? NodeShares::own_memory(piece_bytes_) : 0);
   if (Result<void> charged = engine().charge(own, nullptr, "sharding over ranks"); !charged.ok())
     throw_error(charged.error());
   charged_ = own;
@@ -73,23 +82,27 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
   Result<std::unique_ptr<Exchange>> exchange = Exchange::start(
       transport_, {.deadline = options.deadline,
                    .piece_bytes = piece_bytes_,
+                   .ranks_per_node = options.ranks_per_node,
                    .noticed = [this](int from, const Notice& notice) { noticed(from, notice); },
                    .serving = compute_alone,
                    .doing = [this] { return describe(); }});
   if (!exchange.ok()) throw_error(exchange.error());
   exchange_ = std::move(exchange).value();
   check(reduction_->start(*exchange_));
+  if (within_node) {
+    node_shares_ = std::make_unique<NodeShares>(*exchange_, engine(), piece_bytes_);
+    check(node_shares_->start());
+  }
   compare_models();
   distribute();
 }
 
 void Sharding::plan(const ShardingOptions& options) {
-  const Bytes least = session_->least_managed();
   std::vector<size_t> as_a_whole;
   std::vector<Bytes> sizes;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& whole = parameters_[i].whole;
-    if (options.owning == Owning::shares && whole.nbytes() >= least) continue;
+    if (options.owning == Owning::shares && whole.nbytes() >= kLeastShared) continue;
     as_a_whole.push_back(i);
     sizes.push_back(whole.nbytes());
   }
@@ -114,6 +127,8 @@ void Sharding::plan(const ShardingOptions& options) {
 void Sharding::compare_models() {
   uint64_t hash =
       static_cast<uint64_t>(options_.stage) << 8 | static_cast<uint64_t>(options_.owning);
+  hash = mix_in(hash, static_cast<uint64_t>(options_.ranks_per_node) << 1 |
+                          static_cast<uint64_t>(options_.node_copies));
   for (const Parameter& parameter : parameters_) {
     hash = mix_in(hash, std::hash<std::string>()(parameter.name));
     hash = mix_in(hash, static_cast<uint64_t>(parameter.whole.scalar_type()));
@@ -132,7 +147,7 @@ void Sharding::compare_models() {
                                .what = "compare models"}));
     if (theirs != hash) {
       refuse("rank " + std::to_string(from) +
-             " has other parameters, another stage or another "
+             " has other parameters, another stage, other nodes or another "
              "limit for small ones than rank " +
              std::to_string(rank()) + "; all ranks must shard the same model");
     }
@@ -184,22 +199,37 @@ void Sharding::distribute() {
   }
 }
 
+void Sharding::keep_within_node(Parameter& parameter) {
+  const auto number = static_cast<uint64_t>(&parameter - parameters_.data());
+  Result<NodeShares::Kept*> kept = node_shares_->add(
+      role_key(Role::node_share, number),
+      even_shares_within(node_of(rank(), ranks(), options_.ranks_per_node),
+                         static_cast<Bytes>(parameter.whole.numel()),
+                         static_cast<Bytes>(parameter.whole.element_size()), ranks()));
+  if (!kept.ok()) throw_error(kept.error());
+  parameter.within_node = kept.value();
+}
+
 void Sharding::become_sharded(Parameter& parameter) {
   const at::Tensor& whole = parameter.whole;
   const auto number = static_cast<uint64_t>(&parameter - parameters_.data());
   const Element element = element_of(whole.scalar_type());
+  if (node_shares_) keep_within_node(parameter);
   parameter.gather = std::make_shared<Gather>(
       *exchange_, Sharded{.name = parameter.name,
                           .key = role_key(Role::parameter, number),
                           .shares = parameter.shares,
                           .element = element,
-                          .format = element == Element::bytes ? Format::plain : options_.weights});
+                          .format = element == Element::bytes ? Format::plain : options_.weights,
+                          .within_node = parameter.within_node});
   parameter.gather->renew(1);
   const Bytes bytes = whole.nbytes();
   Result<void*> address = engine().allocate_from(
       parameter.gather, bytes, Kind::parameter,
       options_.stage == 3 ? Engine::Fetched::dropped : Engine::Fetched::kept, "shard a model");
   if (!address.ok()) throw_error(address.error());
+  if (parameter.within_node != nullptr)
+    parameter.within_node->renew(1, static_cast<const std::byte*>(address.value()));
   const at::Tensor sharded =
       tensor_on(address.value(), bytes, whole.sizes(), whole.strides(), whole.scalar_type());
   parameter.whole.set_data(sharded);

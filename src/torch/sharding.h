@@ -15,12 +15,14 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "base/mutex.h"
 #include "ranks/gather.h"
+#include "ranks/node_shares.h"
 #include "torch/c10d_transport.h"
 #include "torch/reduction.h"
 #include "torch/session_table.h"
@@ -29,12 +31,17 @@ namespace bottomless {
 
 enum class Owning { shares, whole };  // whole: for optimizers that look at a parameter as a whole
 
+// A second set of shares within each node, for stage 3: what was gathered once comes from there until the next step.
+enum class NodeCopies { none, shares };
+
 struct ShardingOptions {
   int stage = 3;
   Owning owning = Owning::shares;
   Format weights = Format::plain;    // as they are gathered
   Format gradients = Format::plain;  // as they are reduced
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
+  int ranks_per_node = 0;  // so many consecutive ones; 0: all ranks are one node
+  NodeCopies node_copies = NodeCopies::none;
 };
 
 class Sharding {
@@ -71,6 +78,8 @@ class Sharding {
   // The element-wise sum of all ranks' values (float64), in the order of ranks.
   at::Tensor sum_over_ranks(const at::Tensor& values);
   void copy_from_first(const at::Tensor& tensor);  // rank 0's content to all
+  // What each rank says, by rank.
+  std::vector<std::string> exchange_texts(const std::string& own);
 
   // Lets others read a tensor, under a number that all ranks know it by.
   void publish(int64_t number, const at::Tensor& tensor);
@@ -86,8 +95,8 @@ class Sharding {
   // When all are done: the model is this rank's own again, all of it, and nobody goes before everybody has theirs.
   enum class Model { kept, forgotten };
   void part(Model model);
-  // Whether the step under way is one that a rank takes part in only because others begin it.
-  bool somebody_follows() const;
+  // The first rank that begins the step under way by itself, if others take part in it only because of that.
+  std::optional<int> guide() const;
   void close(Exchange::Farewell farewell = Exchange::Farewell::said);
 
   uint64_t steps() const { return step_.load(std::memory_order_relaxed); }
@@ -101,6 +110,7 @@ class Sharding {
     std::vector<Share> shares;
     std::shared_ptr<Gather>
         gather;  // null: too small, every rank keeps it and it is fetched at once
+    NodeShares::Kept* within_node = nullptr;
     uint64_t version = 1;
   };
   class Doing;
@@ -109,14 +119,18 @@ class Sharding {
   void compare_models();
   void distribute();
   void become_sharded(Parameter& parameter);
+  void keep_within_node(Parameter& parameter);
   void take_over_writes();
+  void hold_back(size_t parameter);
   void renew(size_t parameter);
   void fetch_small(const std::vector<bool>& changed);
   void pull_into(const at::Tensor& into, int from, Exchange::Key key, uint64_t version,
                  Bytes offset, const std::string& what);
   void noticed(int from, const Notice& notice);
   void announce_step(const std::vector<size_t>& touched);
+  std::optional<int> waits_for_a_sum_before(uint64_t step) const BOTTOMLESS_REQUIRES(mutex_);
   bool differs_from_share(const Parameter& parameter);
+  bool was_written(const Parameter& parameter);
   uint64_t values_asked_by_others() const BOTTOMLESS_REQUIRES(mutex_);
   Exchange::Key offer_values(const at::Tensor& values, int to_ranks);
   void forget_values();
@@ -130,6 +144,7 @@ class Sharding {
   std::vector<Parameter> parameters_;
   std::vector<bool> written_;  // by somebody, outside of the optimizer
   std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<NodeShares> node_shares_;  // null: there are none
   std::unique_ptr<Reduction> reduction_;
   bool contributed_ = false;  // since the last reduce()
   bool reduced_ = false;      // in this step

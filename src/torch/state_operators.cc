@@ -40,6 +40,7 @@ double sum_at_once(const std::byte* first, optim::Element type, size_t count) {
 
 // Of a dense tensor, whatever its strides. Not finite, if something is not.
 at::Tensor sum_of_squares(const at::Tensor& self) {
+  use_wanted_simd();
   TORCH_CHECK(self.is_non_overlapping_and_dense(),
               "bottomless: sum_of_squares needs a dense tensor");
   const optim::Element type = element_of(self, "a gradient");

@@ -1,7 +1,9 @@
 // One rank of a sharded training; without ranks, the same training in one process. Prints the loss and the gradients' norm of
-// each step, then "evictions N" and, of the connection to the other ranks, "allocated N freed M".
+// each step, then "gathered N", "evictions N" and, of the connection to the other ranks, "allocated N freed M".
 //
-//   shard_ranks STAGE OPTIMIZER MEMORY DISK [fail]     stage 0: in one process, without a limit; fail: rank 1 does
+//   shard_ranks STAGE OPTIMIZER MEMORY DISK [fail|nodes]
+//
+// stage 0: in one process, without a limit; fail: rank 1 does; nodes: every rank is one, with shares of its own
 #include <bottomless/optim.h>
 #include <bottomless/shard.h>
 #include <bottomless/torch.h>
@@ -107,15 +109,17 @@ void train_alone(const std::string& name) {
   }
 }
 
-enum class Ending { good, failure };
+enum class Mode { plain, failure, nodes };
 
-void train_sharded(int stage, const std::string& name, Ending ending, bottomless::Runtime& runtime,
+void train_sharded(int stage, const std::string& name, Mode mode, bottomless::Runtime& runtime,
                    const c10::intrusive_ptr<c10d::Backend>& ranks) {
   torch::manual_seed(1 + ranks->getRank());
   Net net(ranks->getRank());
   const std::unique_ptr<torch::optim::Optimizer> optimizer = optimizer_for(net, name);
   bottomless::Shard shard(net, *optimizer, ranks,
-                          {.stage = stage, .deadline = std::chrono::seconds(60)});
+                          {.stage = stage,
+                           .deadline = std::chrono::seconds(60),
+                           .ranks_per_node = mode == Mode::nodes ? 1 : 0});
   const int rows = kRows / shard.ranks();
   for (int step = 0; step < kSteps; ++step) {
     double sum = 0;
@@ -127,7 +131,7 @@ void train_sharded(int stage, const std::string& name, Ending ending, bottomless
       loss.backward();
       sum += loss.item<double>();
     }
-    if (ending == Ending::failure && shard.rank() == 1) throw std::runtime_error("failed");
+    if (mode == Mode::failure && shard.rank() == 1) throw std::runtime_error("failed");
     const double norm = shard.clip_grad_norm_(kMaxNorm);
     shard.step();
     runtime.step(*optimizer);
@@ -136,6 +140,11 @@ void train_sharded(int stage, const std::string& name, Ending ending, bottomless
   const bottomless::ShardStats stats = shard.stats();
   if (stats.steps != kSteps || stats.received_gradient_bytes == 0 || stats.sent_bytes == 0)
     std::printf("wrong counters\n");
+  const bool crosses = mode == Mode::nodes;  // everything does, or nothing
+  if (stats.received_across_bytes != (crosses ? stats.received_bytes : 0) ||
+      stats.received_parameter_across_bytes != (crosses ? stats.received_parameter_bytes : 0))
+    std::printf("wrong counters of nodes\n");
+  std::printf("gathered %llu\n", static_cast<unsigned long long>(stats.received_parameter_bytes));
   if (shard.rank() != 0) return;
   // One more step than the others have: they take part on their way out.
   const double loss = loss_of(net, input_of(0)).item<double>();
@@ -163,7 +172,9 @@ int main(int count, char** arguments) {
   try {
     const auto memory = static_cast<bottomless::Bytes>(std::atoll(arguments[3]));
     bottomless::Runtime runtime({.memory = memory, .disk = {arguments[4]}});
-    train_sharded(stage, arguments[2], count > 5 ? Ending::failure : Ending::good, runtime, ranks);
+    const std::string word = count > 5 ? arguments[5] : "";
+    const Mode mode = word == "fail" ? Mode::failure : word == "nodes" ? Mode::nodes : Mode::plain;
+    train_sharded(stage, arguments[2], mode, runtime, ranks);
     std::printf("evictions %llu\n", static_cast<unsigned long long>(runtime.stats().evictions));
   } catch (const std::exception& error) {
     std::printf("%s\n", error.what());

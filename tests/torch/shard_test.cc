@@ -1,43 +1,33 @@
 // bottomless::Shard over real ranks, started as torchrun and mpirun do.
-#include <arpa/inet.h>
 #include <bottomless/optim.h>
 #include <bottomless/shard.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "support/temporary_directory.h"
+#include "torch/started_ranks.h"
 
 namespace bottomless {
 namespace {
 
 constexpr int kSteps = 4;  // as in shard_ranks.cc
 
-int free_port() {
-  const int made = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool bound = bind(made, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-                     getsockname(made, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  close(made);
-  return bound ? ntohs(address.sin_port) : 0;
-}
-
 struct Outcome {
   int code = -1;
   std::string out;
   std::vector<double> losses, norms;
   int evictions = -1;
+  long gathered = -1;
   size_t allocated = 0, freed = 0;
 };
 
@@ -47,13 +37,8 @@ std::FILE* start(const std::string& environment, const std::string& arguments) {
       (fixed + environment + " timeout 300 " SHARD_RANKS " " + arguments + " 2>&1").c_str(), "r");
 }
 
-Outcome finish(std::FILE* pipe) {
-  Outcome outcome;
-  char buffer[4096];
-  while (const size_t got = std::fread(buffer, 1, sizeof buffer, pipe))
-    outcome.out.append(buffer, got);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+Outcome outcome_of(int status, std::string out) {
+  Outcome outcome{.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .out = std::move(out)};
   std::istringstream lines(outcome.out);
   for (std::string line; std::getline(lines, line);) {
     double loss = 0, norm = 0;
@@ -62,9 +47,18 @@ Outcome finish(std::FILE* pipe) {
       outcome.norms.push_back(norm);
     }
     std::sscanf(line.c_str(), "evictions %d", &outcome.evictions);
+    std::sscanf(line.c_str(), "gathered %ld", &outcome.gathered);
     std::sscanf(line.c_str(), "allocated %zu freed %zu", &outcome.allocated, &outcome.freed);
   }
   return outcome;
+}
+
+Outcome finish(std::FILE* pipe) {
+  std::string out;
+  char buffer[4096];
+  while (const size_t got = std::fread(buffer, 1, sizeof buffer, pipe)) out.append(buffer, got);
+  const int status = pclose(pipe);
+  return outcome_of(status, std::move(out));
 }
 
 struct Started {
@@ -91,12 +85,9 @@ std::vector<Outcome> run_two(const Started& started, const std::string& more = "
   return outcomes;
 }
 
-class ShardedTraining : public testing::TestWithParam<Started> {};
-
-TEST_P(ShardedTraining, IsThatOfOneProcess) {
-  const Outcome alone = finish(start("", "0 " + GetParam().optimizer + " 0 ."));
+void check_training(const std::vector<Outcome>& ranks, const std::string& optimizer) {
+  const Outcome alone = finish(start("", "0 " + optimizer + " 0 ."));
   ASSERT_EQ(alone.losses.size(), kSteps) << alone.out;
-  const std::vector<Outcome> ranks = run_two(GetParam());
   for (const Outcome& rank : ranks) {
     ASSERT_EQ(rank.code, 0) << rank.out;
     ASSERT_EQ(rank.losses.size(), kSteps) << rank.out;
@@ -114,6 +105,12 @@ TEST_P(ShardedTraining, IsThatOfOneProcess) {
   EXPECT_LT(alone.losses.back(), alone.losses.front());
 }
 
+class ShardedTraining : public testing::TestWithParam<Started> {};
+
+TEST_P(ShardedTraining, IsThatOfOneProcess) {
+  check_training(run_two(GetParam()), GetParam().optimizer);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , ShardedTraining,
     testing::Values(Started{"TorchrunStage1", "RANK", "WORLD_SIZE", "MASTER_ADDR=127.0.0.1", 1},
@@ -125,6 +122,44 @@ INSTANTIATE_TEST_SUITE_P(
                             "OMPI_COMM_WORLD_LOCAL_SIZE=2", 3},
                     Started{"Mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS=2", 2}),
     [](const auto& info) { return info.param.name; });
+
+// One command line for both ranks, so the directory has a placeholder in it.
+TEST(Shard, IsStartedByMpirun) {
+  if (std::system("command -v mpirun >/dev/null") != 0)
+    GTEST_SKIP() << "no mpirun on PATH (Debian: openmpi-bin)";
+  const TemporaryDirectory files, disks;
+  for (const char* rank : {"0", "1"}) std::filesystem::create_directory(disks.path() / rank);
+  const std::string rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}";
+  const std::string training = SHARD_RANKS " 3 AdamW " + std::to_string(28 << 20) + " " +
+                               disks.path().string() + "/{rank} >" + files.path().string() + "/" +
+                               rank + " 2>&1";
+  const std::string environment =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "OMPI_MCA_rmaps_base_oversubscribe=1 "
+      "MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo MASTER_PORT=";
+  const int status = std::system((environment + std::to_string(free_port()) +
+                                  " timeout 300 mpirun -n 2 sh -c '" + training + "'")
+                                     .c_str());
+  std::vector<Outcome> ranks;
+  for (const char* name : {"0", "1"}) {
+    std::ifstream file(files.path() / name);
+    ranks.push_back(outcome_of(status, {std::istreambuf_iterator<char>(file), {}}));
+  }
+  check_training(ranks, "AdamW");
+}
+
+// What was gathered in forward comes from the node's own shares in backward.
+TEST(Shard, OfNodesGathersLessFromOthersAndComputesTheSame) {
+  const Started started{"", "RANK", "WORLD_SIZE", "MASTER_ADDR=127.0.0.1", 3};
+  const std::vector<Outcome> plain = run_two(started), nodes = run_two(started, " nodes");
+  check_training(nodes, started.optimizer);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(nodes[rank].losses, plain[rank].losses);
+    EXPECT_EQ(nodes[rank].norms, plain[rank].norms);
+    EXPECT_GT(nodes[rank].gathered, 0);
+    EXPECT_LT(nodes[rank].gathered, 0.9 * static_cast<double>(plain[rank].gathered));
+  }
+}
 
 TEST(Shard, EndsTheOthersWhenARankFails) {
   const std::vector<Outcome> ranks =
