@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "cli/bench_report.h"
-#include "cli/disk_measure.h"
 #include "cli/fio.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "io/disk_measure.h"
 
 namespace bottomless::cli {
 namespace {

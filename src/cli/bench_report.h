@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/disk_measure.h"
+#include "io/disk_measure.h"
 
 namespace bottomless::cli {
 

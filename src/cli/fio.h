@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/disk_measure.h"
+#include "io/disk_measure.h"
 
 namespace bottomless::cli {
 

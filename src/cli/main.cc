@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command_line.h"
@@ -20,26 +22,35 @@ int main(int count, char** raw) {
   CLI::App app("Training models far larger than the memory you have.", "bottomless");
   app.set_version_flag("--version", BOTTOMLESS_VERSION);
   app.require_subcommand(1);
-  CLI::App* run =
-      app.add_subcommand("run", "Run a Python script or a libtorch program inside a memory limit");
-  CLI::App* doctor = app.add_subcommand(
-      "doctor", "Tell what this machine offers for a run, and how to make it better");
-  const std::function<int()> do_run = add_run(*run, program);
-  const std::function<int()> do_doctor = add_doctor(*doctor);
-  CLI::App* plan = app.add_subcommand(
-      "plan", "Tell what a step needs, moves and takes, and what another limit would make of it");
-  const std::function<int()> do_plan = add_plan(*plan, program);
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  CLI::App* const bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
-  const std::function<int()> do_bench_disk = add_bench_disk(*bench->add_subcommand(
-      "disk", "Measure what disks give to a run, and compare with fio where it is installed"));
-  CLI::App* train = bench->add_subcommand(
-      "train", "Compare training under limits with plain PyTorch, and with DeepSpeed where it is");
-  const std::function<int()> do_bench_train = add_bench_in_python(*train);
-  CLI::App* optimizer = bench->add_subcommand(
-      "optimizer",
-      "Compare an optimizer's step with what the memory gives, and with other optimizers");
-  const std::function<int()> do_bench_optimizer = add_bench_in_python(*optimizer);
+
+  std::vector<std::pair<CLI::App*, std::function<int()>>> verbs;
+  const auto add = [&verbs](CLI::App& to, const char* name, const char* what, const auto& adder) {
+    CLI::App* const verb = to.add_subcommand(name, what);
+    verbs.emplace_back(verb, adder(*verb));
+  };
+  add(app, "run", "Run a Python script or a libtorch program inside a memory limit",
+      [&](CLI::App& verb) { return add_run(verb, program); });
+  add(app, "train", "Fine-tune or pretrain a language model that does not fit", add_in_trainer);
+  add(app, "generate", "Let a model of any size write, inside a memory limit", add_in_trainer);
+  add(app, "verify", "Check that a model or a checkpoint is complete, undamaged and finite",
+      add_in_trainer);
+  add(app, "export", "Make a Hugging Face directory of a checkpoint", add_in_trainer);
+  add(app, "plan",
+      "Tell what a step needs, moves and takes, and what another limit would make of it",
+      [&](CLI::App& verb) { return add_plan(verb, program); });
+  add(app, "doctor", "Tell what this machine offers for a run, and how to make it better",
+      add_doctor);
+  add(*bench, "disk",
+      "Measure what disks give to a run, and compare with fio where it is installed",
+      add_bench_disk);
+  add(*bench, "train",
+      "Compare training under limits with plain PyTorch, and with DeepSpeed where it is",
+      add_bench_in_python);
+  add(*bench, "optimizer",
+      "Compare an optimizer's step with what the memory gives, and with other optimizers",
+      add_bench_in_python);
 
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
@@ -51,9 +62,7 @@ int main(int count, char** raw) {
                  error.what());
     return kUsage;
   }
-  if (run->parsed()) return do_run();
-  if (plan->parsed()) return do_plan();
-  if (doctor->parsed()) return do_doctor();
-  if (optimizer->parsed()) return do_bench_optimizer();
-  return train->parsed() ? do_bench_train() : do_bench_disk();
+  const auto chosen = std::find_if(verbs.begin(), verbs.end(),
+                                   [](const auto& verb) { return verb.first->parsed(); });
+  return chosen->second();
 }

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/disk_measure.h"
 #include "cli/python.h"
 #include "cli/verbs.h"
+#include "io/disk_measure.h"
 #include "report/explain.h"
 #include "report/page.h"
 #include "report/trace_file.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/disk_measure.h"
+#include "io/disk_measure.h"
 
 namespace bottomless::cli {
 
@@ -22,7 +22,8 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
-// Kernel, processor, cores that may be used, and accelerators, which this version does not manage.
+// Kernel, processor, what the optimizers use of it (BOTTOMLESS_SIMD), cores that may be used, and accelerators, which this version
+// does not manage.
 Findings probe_processor(const std::filesystem::path& root = "/");
 
 // How much memory there is, who limits it, and whether the kernel will move it as a run needs.

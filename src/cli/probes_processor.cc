@@ -12,6 +12,7 @@
 #include "base/text_file.h"
 #include "cli/probes.h"
 #include "cli/python.h"
+#include "optim/targets.h"
 
 namespace bottomless::cli {
 namespace {
@@ -36,6 +37,21 @@ Finding probe_model(const fs::path& root) {
       "processor", Verdict::good,
       field(root / "proc/cpuinfo", "model name") + ", SIMD: " + (simd.empty() ? "baseline" : simd),
       ""};
+}
+
+Finding probe_simd() {
+  const char* name = std::getenv("BOTTOMLESS_SIMD");
+  const Result<optim::Target> wanted = optim::wanted_target(name);
+  if (!wanted.ok())
+    return {"SIMD of the optimizers", Verdict::missing, wanted.error().message,
+            "unset BOTTOMLESS_SIMD"};
+  std::string names;
+  for (const optim::Target target : optim::targets())
+    names += (names.empty() ? "" : ", ") + std::string(target.name);
+  const std::string value = std::string(wanted.value().name) + " of " + names;
+  if (name == nullptr) return {"SIMD of the optimizers", Verdict::good, value, ""};
+  return {"SIMD of the optimizers", Verdict::could_be_better, value + " (BOTTOMLESS_SIMD)",
+          "unset BOTTOMLESS_SIMD: results have the same bits, and the first is the fastest"};
 }
 
 struct Quota {
@@ -125,7 +141,7 @@ Finding probe_accelerators(const fs::path& root) {
 }  // namespace
 
 Findings probe_processor(const fs::path& root) {
-  Findings findings{probe_kernel(), probe_model(root), probe_cores(root)};
+  Findings findings{probe_kernel(), probe_model(root), probe_simd(), probe_cores(root)};
   for (Finding& finding : probe_governor(root)) findings.push_back(std::move(finding));
   findings.push_back(probe_accelerators(root));
   return findings;

@@ -7,27 +7,24 @@
 #include <cstdio>
 #include <string>
 
+#include "base/status_line.h"
+
 namespace bottomless::cli {
 
 class Progress {
  public:
-  enum class Style { bar, lines };
+  using Style = StatusLine::Style;
 
   // The style follows the stream: a bar if it is a terminal.
-  Progress(std::FILE* stream, size_t steps);
-  Progress(std::FILE* stream, size_t steps, Style style)
-      : stream_(stream), steps_(steps), style_(style) {}
-  ~Progress();  // wipes the bar away
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  Progress(std::FILE* stream, size_t steps) : line_(stream), steps_(steps) {}
+  Progress(std::FILE* stream, size_t steps, Style style) : line_(stream, style), steps_(steps) {}
 
   // The next step begins; the one before, if any, is done. Several in a row may be the same work.
   void begin(const std::string& work);
 
  private:
-  std::FILE* const stream_;
+  StatusLine line_;
   const size_t steps_;
-  const Style style_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   size_t begun_ = 0;
   std::string work_;

@@ -34,6 +34,21 @@ std::optional<fs::path> find_python() {
   return find_program("python3");
 }
 
+std::optional<fs::path> find_in_package(const std::string& name) {
+  for (const char* place : {"../lib", "../../python/bottomless", "."}) {
+    if (const fs::path candidate = own_directory() / place / name; fs::exists(candidate))
+      return fs::canonical(candidate);
+  }
+  const auto python = find_python();
+  if (!python) return std::nullopt;
+  const auto package =
+      output_of("'" + python->string() +
+                "' -c \"import importlib.util as u; "
+                "print(u.find_spec('bottomless').submodule_search_locations[0])\" 2>/dev/null");
+  if (!package || !fs::exists(fs::path(*package) / name)) return std::nullopt;
+  return fs::path(*package) / name;
+}
+
 std::optional<std::string> output_of(const std::string& command) {
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return std::nullopt;

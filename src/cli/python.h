@@ -16,6 +16,9 @@ std::optional<std::filesystem::path> find_program(const std::string& name);
 // The interpreter for scripts: the one installed beside this executable, else python3 on PATH.
 std::optional<std::filesystem::path> find_python();
 
+// A file that is installed with the library: a part of the Python package, of an installation's lib, or of the build.
+std::optional<std::filesystem::path> find_in_package(const std::string& name);
+
 // What a command prints on standard output, without the last line break; nothing if it fails.
 std::optional<std::string> output_of(const std::string& command);
 

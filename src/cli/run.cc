@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/started_rank.h"
 #include "cli/python.h"
 #include "cli/verbs.h"
 #include "memory/granted.h"
@@ -47,6 +48,24 @@ bool is_number_of_passes(std::string_view text) {
          passes <= 1'000'000;
 }
 
+// Programs and modules that start the ranks of a job and wait for them.
+bool is_starter(std::string_view name) {
+  for (const std::string_view starter :
+       {"torchrun", "torch.distributed.run", "torch.distributed.launch", "mpirun", "mpiexec",
+        "srun", "accelerate", "accelerate.commands.launch"}) {
+    if (name == starter) return true;
+  }
+  return false;
+}
+
+int refuse_starter(const std::string& name) {
+  return usage(
+      "run '" + name +
+      "': it starts other processes, and those would not be under the limit; put it first, "
+      "as in torchrun --no-python ... bottomless run ... script.py, or "
+      "mpirun ... bottomless run ... script.py");
+}
+
 bool is_elf(const fs::path& file) {
   char magic[4] = {};
   std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
@@ -69,6 +88,7 @@ int run_python(const RunOptions& options, const fs::path& python, std::vector<st
   if (rest.empty()) return usage("run: name a script to run");
   const bool by_option = rest[0] == "-m" || rest[0] == "-c";
   if (by_option && rest.size() < 2) return usage("run: " + rest[0] + " needs a value");
+  if (rest[0] == "-m" && is_starter(rest[1])) return refuse_starter(rest[1]);
   if (!by_option && !fs::exists(rest[0]))
     return usage("run '" + rest[0] + "': there is no such script");
   command.insert(command.end(),
@@ -89,31 +109,13 @@ int run_python(const RunOptions& options, const fs::path& python, std::vector<st
   return kFailed;
 }
 
-std::optional<fs::path> find_preload() {
-  constexpr const char* kName = "libbottomless_preload.so";
-  for (const char* place : {"../lib", "../../python/bottomless", "."}) {
-    if (const fs::path candidate = own_directory() / place / kName; fs::exists(candidate)) {
-      return fs::canonical(candidate);
-    }
-  }
-  // Installed as a Python package: the library lies inside it.
-  const auto python = find_python();
-  if (!python) return std::nullopt;
-  const auto package =
-      output_of("'" + python->string() +
-                "' -c \"import importlib.util as u; "
-                "print(u.find_spec('bottomless').submodule_search_locations[0])\" 2>/dev/null");
-  if (!package || !fs::exists(fs::path(*package) / kName)) return std::nullopt;
-  return fs::path(*package) / kName;
-}
-
 int run_executable(const RunOptions& options, const fs::path& program) {
   if (!options.update_in_backward.empty())
     return usage(
         "--update-in-backward: works for Python's optimizers; those of C++ have no hooks for it");
   if (options.steps > 0)
     return usage("--steps: works for Python's optimizers; those of C++ cannot be interrupted");
-  const auto preload = find_preload();
+  const auto preload = find_in_package("libbottomless_preload.so");
   if (!preload) {
     std::fprintf(
         stderr,
@@ -137,17 +139,32 @@ int run_executable(const RunOptions& options, const fs::path& program) {
   return kFailed;
 }
 
+// One command line serves all ranks.
+Result<void> put_rank(RunOptions& options) {
+  for (std::string* text : {&options.disk, &options.report, &options.trace}) {
+    Result<std::string> of_rank = with_rank(*text);
+    if (!of_rank.ok()) return std::move(of_rank).error();
+    *text = std::move(of_rank).value();
+  }
+  return {};
+}
+
 // "auto" becomes a number here, so that whoever is started need not know the word.
 void resolve_automatic(RunOptions& options) {
   if (options.memory != "auto") return;
   const Grant grant = granted_memory();
   const Bytes limit = automatic_limit(grant);
   options.memory = std::to_string(limit);
-  std::fprintf(stderr, "bottomless: --memory auto: %s, of %s (%s)\n", format_bytes(limit).c_str(),
-               format_bytes(grant.bytes).c_str(), grant.set_by.c_str());
+  const int ranks = ranks_of_this_machine();
+  const std::string sharing = ranks > 1 ? ", which " + std::to_string(ranks) + " ranks share" : "";
+  std::fprintf(stderr, "bottomless: --memory auto: %s, of %s (%s)%s\n", format_bytes(limit).c_str(),
+               format_bytes(grant.bytes).c_str(), grant.set_by.c_str(), sharing.c_str());
 }
 
 int run(RunOptions options) {
+  const std::string& name = options.program.front();
+  if (is_starter(fs::path(name).filename().string())) return refuse_starter(name);
+  if (const Result<void> put = put_rank(options); !put.ok()) return usage(put.error().message);
   resolve_automatic(options);
   for (const auto& [option, text] :
        {std::pair("--memory", options.memory), {"--disk-limit", options.disk_limit}}) {
@@ -161,7 +178,6 @@ int run(RunOptions options) {
     return usage("--update-in-backward=" + passes +
                  ": must be a number of backward passes, from 1 to 1000000");
   }
-  const std::string& name = options.program.front();
   const std::vector<std::string> rest(options.program.begin() + 1, options.program.end());
   if (fs::path(name).filename().string().starts_with("python")) {
     const auto python = find_program(name);
@@ -186,8 +202,10 @@ std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& prog
                  "What all its CPU tensors may take together, for example 4GiB; auto: most of what "
                  "the machine, its control groups and ulimit leave")
       ->required();
-  app.add_option("--disk", options->disk,
-                 "Directory for what does not fit, or several with commas between")
+  app.add_option(
+         "--disk", options->disk,
+         "Directory for what does not fit, or several with commas between; in it, {rank} and "
+         "{local_rank} stand for this process's numbers under torchrun or mpirun")
       ->required();
   app.add_option("--disk-limit", options->disk_limit,
                  "The most that may be used there (default: all that is free)");

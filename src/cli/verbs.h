@@ -17,5 +17,6 @@ std::function<int()> add_plan(CLI::App& app, const std::vector<std::string>& pro
 std::function<int()> add_doctor(CLI::App& app);
 std::function<int()> add_bench_disk(CLI::App& app);
 std::function<int()> add_bench_in_python(CLI::App& app);
+std::function<int()> add_in_trainer(CLI::App& app);
 
 }  // namespace bottomless::cli

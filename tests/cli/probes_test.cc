@@ -14,6 +14,7 @@
 #include <fstream>
 #include <thread>
 
+#include "optim/targets.h"
 #include "support/process.h"
 #include "support/temporary_directory.h"
 
@@ -119,6 +120,20 @@ TEST_F(Probes, ResourceLimits) {
 
 TEST_F(Probes, ProcessorIsNamedWithItsVectors) {
   EXPECT_EQ(processor("processor"), "good: A CPU, SIMD: avx2, avx512f");
+}
+
+TEST_F(Probes, SimdOfTheOptimizersIsTheBestOrTheOneThatTheEnvironmentNames) {
+  const std::vector<optim::Target> all = optim::targets();
+  const std::string best(all.front().name), plainest(all.back().name);
+  EXPECT_TRUE(processor("SIMD of the optimizers").starts_with("good: " + best + " of " + best));
+  setenv("BOTTOMLESS_SIMD", plainest.c_str(), 1);
+  EXPECT_TRUE(processor("SIMD of the optimizers")
+                  .starts_with("could be better: " + plainest + " of " + best));
+  setenv("BOTTOMLESS_SIMD", "MMX", 1);
+  const std::string unknown = processor("SIMD of the optimizers");
+  EXPECT_TRUE(unknown.starts_with("missing: choose the SIMD target 'MMX'")) << unknown;
+  EXPECT_NE(unknown.find(best), std::string::npos) << unknown;
+  unsetenv("BOTTOMLESS_SIMD");
 }
 
 TEST_F(Probes, CoresAreThoseOfTheAffinity) {

@@ -44,7 +44,7 @@ TEST(Progress, OfLinesHasOneForEachNewWork) {
 }
 
 TEST(Progress, OfABarDrawsOverItselfAndWipesItAway) {
-  const std::string text = printed(Progress::Style::bar, 2, {"read", "read"});
+  const std::string text = printed(Progress::Style::drawn_over, 2, {"read", "read"});
   EXPECT_EQ(text.find('\n'), std::string::npos);
   EXPECT_TRUE(
       text.starts_with("\r[....................] 0 %: read\033[K\r[##########..........] 50 %"));
@@ -52,7 +52,7 @@ TEST(Progress, OfABarDrawsOverItselfAndWipesItAway) {
 }
 
 TEST(Progress, OfABarFitsIntoALine) {
-  const std::string text = printed(Progress::Style::bar, 2, {std::string(500, 'x')});
+  const std::string text = printed(Progress::Style::drawn_over, 2, {std::string(500, 'x')});
   EXPECT_LT(text.size(), 100u);
 }
 
