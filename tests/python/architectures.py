@@ -50,12 +50,17 @@ SMALL = {
 }  # fmt: skip
 
 
+def is_worked_out(config, key):
+    """From others, perhaps under another name: it cannot be set."""
+    return isinstance(getattr(type(config), type(config).attribute_map.get(key, key), None), property)
+
+
 def configuration(name):
     config = AutoConfig.for_model(name)
     for key, value in SMALL.items():
-        if getattr(config, key, None) is not None and not isinstance(getattr(type(config), key, None), property):
+        if getattr(config, key, None) is not None and not is_worked_out(config, key):
             setattr(config, key, value)
-    if getattr(config, "layer_types", None) and not isinstance(getattr(type(config), "layer_types", None), property):
+    if getattr(config, "layer_types", None) and not is_worked_out(config, "layer_types"):
         config.layer_types = config.layer_types[:2]
     config.decoder_start_token_id = 2
     return config

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 KINDS = {"parameter", "gradient", "state", "activation", "other"}
 COUNTERS = {
-    "limit_bytes", "peak_bytes", "steps", "read_bytes", "written_bytes", "faults", "evictions", "planned_fetches",
+    "limit_bytes", "peak_bytes", "steps", "read_bytes", "written_bytes", "disk_bytes", "faults", "evictions", "planned_fetches",
     "planned_hits", "demand_fetches", "plan_departures", "deferred_updates", "overhead_bytes",
 }  # fmt: skip
 SECONDS = {"step_seconds", "stall_seconds"}

@@ -17,8 +17,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def outcomes_of_ranks(code, *arguments, ranks=2, env=None, timeout=100):
-    """Runs the program once per rank, with the environment that torchrun gives them; how each ended, and what it found."""
+def outcomes_of_ranks(code, *arguments, ranks=2, env=None, timeout=100, prefixes=None):
+    """Runs the program once per rank, with the environment that torchrun gives them; how each ended, and what it found.
+
+    `prefixes`: by rank, words to put before its command.
+    """
     paths = [os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]
     environment = {
         "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo",
@@ -28,7 +31,7 @@ def outcomes_of_ranks(code, *arguments, ranks=2, env=None, timeout=100):
         results = [pathlib.Path(directory, str(rank)) for rank in range(ranks)]
 
         def run_rank(rank):
-            command = [sys.executable, "-c", code, *map(str, arguments)]
+            command = [*(prefixes[rank] if prefixes else ()), sys.executable, "-c", code, *map(str, arguments)]
             return run(command, env={**environment, "RANK": str(rank), "RESULT": str(results[rank])}, timeout=timeout)
 
         with concurrent.futures.ThreadPoolExecutor(ranks) as pool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from helpers import check_moved
 from ranks import outcomes_of_ranks, run_ranks
 
 PROGRAM = '''
@@ -15,8 +16,8 @@ from ranks import begin, end
 task, disk, deadline = sys.argv[1], sys.argv[2], float(sys.argv[3])
 rank, ranks = begin(60)
 torch.set_default_dtype(torch.float64)
-runtime = bottomless.limit("16MiB", disk)
-WIDTH = 192
+runtime = bottomless.limit(ranks * 4 << 20, disk)
+WIDTH = 96 * ranks  # so that a share is large enough to be managed, and not all of them fit
 
 
 def agree(model):
@@ -66,14 +67,14 @@ def loss_of(model, step, rank=rank):
     return model(tokens_of(step, rank), chosen_of(step, rank)).square().mean()
 
 
-def like_a_single_rank(model, steps_of_ranks, clip=None, rate=lambda step: 1e-2):
+def like_a_single_rank(model, steps_of_ranks, clip=None, options=lambda step: {}):
     """The same with all ranks' batches on one; where a rank has none, the mean is over all ranks all the same."""
     torch.manual_seed(0)
     other = Experts()
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-2)
     for step, batches in enumerate(steps_of_ranks):
         optimizer.zero_grad()
-        optimizer.param_groups[0]["lr"] = rate(step)
+        optimizer.param_groups[0].update(options(step))
         (sum(loss_of(other, batch, of) for of, batch in batches) / ranks).backward()
         if clip:
             nn.utils.clip_grad_norm_(other.parameters(), clip)
@@ -113,20 +114,23 @@ def lengths():
 def skipping():
     """Rank 1 skips the second of four batches, so that its steps are fewer: in the last one it only takes part."""
     model, optimizer, sharded = make()
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    options = lambda step: {"lr": 1e-2 * 0.5**step, "weight_decay": 0.1 * step, "betas": (0.9 - 0.1 * step, 0.99), "maximize": step == 3}
+    step = 0
     for batch in range(4):
         if rank == 1 and batch == 1:
             continue
+        optimizer.param_groups[0].update(options(step))
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.01)
         optimizer.step()
-        scheduler.step()
+        step += 1
     sharded.close()
     agree(model)
     batch_of = lambda each, step: [0, 2, 3, None][step] if each == 1 else step
     steps = [[(each, batch_of(each, step)) for each in range(ranks) if each != 1 or step < 3] for step in range(4)]
-    like_a_single_rank(model, steps, clip=0.01, rate=lambda step: 1e-2 * 0.5**step)
+    like_a_single_rank(model, steps, clip=0.01, options=options)
+    assert optimizer.param_groups[0]["betas"] == options(3)["betas"] and optimizer.param_groups[0]["maximize"] is True
 
 
 def fewer_steps():
@@ -158,10 +162,6 @@ def ends(how):
         optimizer.step()
 
 
-def exits():
-    ends(lambda: os._exit(3))
-
-
 def is_killed():
     ends(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
@@ -182,18 +182,29 @@ def is_late():
     ends(sleep)
 
 
+def clips_alone():
+    model, optimizer, sharded = make()
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        if rank == 0 or step < 2:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+
+
 globals()[task]()
-end("well")
+end(runtime.stats())
 '''
 ALONE = {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize("env, ranks", [({}, 2), ({"BOTTOMLESS_EVICT_EAGERLY": "1"}, 2), ({}, 3)])
 def test_ranks_that_do_not_do_the_same(env, ranks, disk):
-    assert run_ranks(PROGRAM, "all_of_them", disk, 20, ranks=ranks, env=ALONE | env) == ["well"] * ranks
+    for stats in run_ranks(PROGRAM, "all_of_them", disk, 20, ranks=ranks, env=ALONE | env):
+        check_moved(stats)
 
 
-@pytest.mark.parametrize("task, code", [("exits", 3), ("is_killed", -9), ("fails", 1)])
+@pytest.mark.parametrize("task, code", [("is_killed", -9), ("fails", 1)])
 def test_a_rank_that_ends(task, code, disk):
     (waiting, ended), _ = outcomes_of_ranks(PROGRAM, task, disk, 20, env=ALONE, timeout=60)
     assert ended.code == code
@@ -207,3 +218,11 @@ def test_a_rank_that_is_late(disk):
     assert waiting.code == 1, waiting.err
     for part in ("rank 1", "3000 ms", "step 2", "last operator aten::sin"):
         assert part in waiting.err, waiting.err
+
+
+def test_a_rank_that_clips_while_another_does_not(disk):
+    """Its norm is over all ranks: the other one, which has gone on to the step, says so at once."""
+    (clips, goes_on), _ = outcomes_of_ranks(PROGRAM, "clips_alone", disk, 60, env=ALONE, timeout=50)
+    assert goes_on.code == 1 and "begin step 3: rank 0 has asked for something" in goes_on.err, goes_on.err
+    assert "clip_grad_norm_" in goes_on.err and "60 s (the deadline)" not in goes_on.err + clips.err
+    assert clips.code == 1 and "rank 1 has ended" in clips.err, clips.err

@@ -2,6 +2,7 @@
 
 import pytest
 
+from helpers import check_moved
 from ranks import run_ranks
 
 PROGRAM = '''
@@ -16,7 +17,7 @@ from ranks import begin, end
 tasks, disk = sys.argv[1].split(","), sys.argv[2]
 rank, ranks = begin()
 torch.set_default_dtype(torch.float64)  # so that another order of sums does not change what Adam does where gradients are tiny
-runtime = bottomless.limit("24MiB", disk)
+runtime = bottomless.limit("8MiB", disk)
 sharded = None
 
 
@@ -56,16 +57,16 @@ def compare(make, train, optimizer=torch.optim.AdamW, stages=(1, 3), wrap=Distri
         sharded = None
 
 
-def layers(width=128, count=3):
+def layers(width=192, count=3):
     return nn.Sequential(*(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.Tanh()) for _ in range(count)))
 
 
-def batches(steps, width=128):
+def batches(steps, width=192):
     data = torch.Generator().manual_seed(rank)
     return [torch.randn(4, width, generator=data) for _ in range(steps)]
 
 
-def steps(call, model, optimizer, no_sync=None, count=3, width=128):
+def steps(call, model, optimizer, no_sync=None, count=3, width=192):
     for batch in batches(count, width):
         optimizer.zero_grad()
         call(batch.to(next(model.parameters()).dtype)).square().mean().backward()
@@ -158,7 +159,7 @@ class Tied(nn.Module):
 
 def tied_and_batch_norm():
     compare(Tied, steps)
-    compare(lambda: nn.Sequential(*(nn.BatchNorm1d(128) for _ in range(4))), steps)  # twelve buffers
+    compare(lambda: nn.Sequential(*(nn.BatchNorm1d(192) for _ in range(4))), steps)  # twelve buffers
 
 
 class Odd(nn.Module):
@@ -259,8 +260,7 @@ def scheduler_and_loading():
 for task in tasks:
     globals()[task]()
     print(task, "done", file=sys.stderr, flush=True)
-stats = runtime.stats()
-end({"peak": stats["peak_bytes"], "limit": stats["limit_bytes"]})
+end(runtime.stats())
 '''
 
 
@@ -274,5 +274,5 @@ end({"peak": stats["peak_bytes"], "limit": stats["limit_bytes"]})
 )
 def test_models(tasks, eviction, disk):
     env = {"OMP_NUM_THREADS": "1"} | ({"BOTTOMLESS_EVICT_EAGERLY": "1"} if eviction == "eagerly" else {})
-    for rank in run_ranks(PROGRAM, tasks, disk, env=env):
-        assert rank["peak"] <= rank["limit"]
+    for stats in run_ranks(PROGRAM, tasks, disk, env=env):
+        check_moved(stats)
