@@ -60,5 +60,5 @@ build() {
 
 install_into_venv() { quietly cmake --install build/torch --component python; }
 
-base_packages=(build-essential ca-certificates ccache cmake git libcli11-dev libhwy-dev liburing-dev libxxhash-dev ninja-build
-  nlohmann-json3-dev pkg-config python3-dev python3-venv)
+base_packages=(build-essential ca-certificates ccache cmake git libcli11-dev libhwy-dev libpcre2-dev liburing-dev
+  libutf8proc-dev libxxhash-dev ninja-build nlohmann-json3-dev pkg-config python3-dev python3-venv)
