@@ -15,6 +15,7 @@ struct EvictionCandidate {
   EvictionCandidate* before = nullptr;
   EvictionCandidate* after = nullptr;
   uint64_t next_use = kUnknown;  // as positions are counted
+  bool awaited = false;          // by work beside the program's own, which is about to use it
 
   bool listed() const { return before != nullptr; }
 };
@@ -24,8 +25,8 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
   virtual void add(EvictionCandidate& candidate) = 0;  // it was just used and may leave from now on
   virtual void remove(EvictionCandidate& candidate) = 0;  // it is in use, has left, or is gone
-  // Who should leave first; null if nobody may. What is used next at `position` or before was expected
-  // and did not come.
+  // Who should leave first; null if nobody may. What comes next is at `position`: what was to be used before it was
+  // expected and did not come.
   virtual EvictionCandidate* victim(uint64_t position) = 0;
 };
 
@@ -42,7 +43,7 @@ class Recency : public EvictionPolicy {
 };
 
 // The one whose next use lies farthest ahead leaves first (Belady); before it, those of which nothing is
-// known, by recency; last of all the few that were just used.
+// known, by recency; last of all the few that were just used and what is awaited.
 class Farthest final : public Recency {
  public:
   EvictionCandidate* victim(uint64_t position) override;

@@ -75,5 +75,30 @@ TEST(Recency, AgreesWithAListOverRandomHistories) {
   }
 }
 
+TEST(Farthest, WhatComesNextStaysAndWhatDidNotComeLeaves) {
+  Farthest farthest;
+  std::array<EvictionCandidate, 7> candidates;  // the last four were just used
+  const std::array<uint64_t, 7> next{50, 51, 70, 90, 90, 90, 90};
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].next_use = next[i];
+    farthest.add(candidates[i]);
+  }
+  EXPECT_EQ(farthest.victim(50), &candidates[2]);
+  EXPECT_EQ(farthest.victim(51), &candidates[0]);
+}
+
+TEST(Farthest, WhatIsAwaitedLeavesLast) {
+  Farthest farthest;
+  std::array<EvictionCandidate, 8> candidates;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].next_use = 100 - i;
+    farthest.add(candidates[i]);
+  }
+  candidates[0].awaited = true;
+  EXPECT_EQ(farthest.victim(1), &candidates[1]);
+  for (size_t i = 1; i < candidates.size(); ++i) farthest.remove(candidates[i]);
+  EXPECT_EQ(farthest.victim(1), &candidates[0]);
+}
+
 }  // namespace
 }  // namespace bottomless
