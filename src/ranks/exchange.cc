@@ -97,7 +97,7 @@ void Exchange::close(Farewell farewell) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(closing_, true)) return;
-    changed_.notify_all();
+    wake_all();
     watch_.notify_all();
   }
   for (auto& peer : peers_) peer->server.join();  // they end after what they are sending
@@ -105,7 +105,7 @@ void Exchange::close(Farewell farewell) {
     MutexLock lock(mutex_);
     served_ = true;
     wordless_ = farewell == Farewell::unsaid;
-    changed_.notify_all();
+    wake_all();
     const auto until = wordless_ ? Clock::now() : Clock::now() + patience();
     while (!all_parted() && Clock::now() < until)
       changed_.wait_for(mutex_, std::chrono::milliseconds(50));
@@ -139,6 +139,14 @@ Error Exchange::lost(int peer, const std::string& what) const {
   return {Code::io, text + "; rank " + std::to_string(rank()) + " was at: " + doing};
 }
 
+void Exchange::wake_all() {
+  changed_.notify_all();
+  for (const auto& peer : peers_) {
+    peer->to_say.notify_one();
+    peer->to_answer.notify_one();
+  }
+}
+
 // Every pull that it owes an answer fails, and all who wait hear of it.
 void Exchange::give_up_on(int peer, const Error& why) {
   std::vector<std::pair<uint64_t, std::string>> owed;
@@ -149,7 +157,7 @@ void Exchange::give_up_on(int peer, const Error& why) {
     for (const auto& [id, pending] : pending_) {
       if (pending.pull.from == peer) owed.emplace_back(id, pending.pull.what);
     }
-    changed_.notify_all();
+    wake_all();
   }
   for (const auto& [id, what] : owed) finish(id, lost(peer, what));
 }
@@ -205,7 +213,7 @@ uint64_t Exchange::pull(Pull pull) {
   Peer& peer = this->peer(from);
   // A thread does the sending: a caller must not wait for the network.
   (from == rank() ? peer.asked : peer.unsaid).push_back(message);
-  changed_.notify_all();
+  (from == rank() ? peer.to_answer : peer.to_say).notify_one();
   if (peer.gone) watch_.notify_all();  // and the watchdog sees that it is in vain
   return message.id;
 }
@@ -224,7 +232,7 @@ void Exchange::hurry(uint64_t id) {
   }
   if (from == rank()) return;
   peer.unsaid.push_back({.kind = MessageKind::hurry, .id = id, .urgent = 1});
-  changed_.notify_all();
+  peer.to_say.notify_one();
 }
 
 Result<void> Exchange::pull_now(Pull pull) {
@@ -309,7 +317,7 @@ std::string Exchange::ask_status(int of) {
   const uint64_t id = next_id_++;
   statuses_[id];
   peer(of).unsaid.push_front({.kind = MessageKind::ask_status, .id = id, .urgent = 1});
-  changed_.notify_all();
+  peer(of).to_say.notify_one();
   while (!statuses_.at(id) && !peer(of).gone && !closing_ && Clock::now() < until)
     changed_.wait_for(mutex_, std::chrono::milliseconds(50));
   const std::optional<std::string> status = std::move(statuses_.at(id));

@@ -45,6 +45,7 @@ struct Offered {
   Bytes first = 0;                     // where in what is sharded it begins
   Bytes bytes = 0;
   Element element = Element::bytes;  // for those who want it quantised
+  int askers = 1;                    // ranks that will ask for each part of it
 };
 
 struct ExchangeOptions {
@@ -150,6 +151,8 @@ class Exchange {
     bool left = false;           // said farewell
     bool dismissed = false;      // was said farewell to: nothing more is sent
     bool parted = true;          // nobody speaks to it any more
+    CondVar to_say;  // for its speaker and its server: of what concerns others they need not hear
+    CondVar to_answer;
     Thread receiver;
     Thread speaker;
     Thread server;
@@ -184,6 +187,7 @@ class Exchange {
   Result<void> refuse(int to, uint64_t id, const Error& why);
   Result<void> deliver(int to, const Message& header, std::span<const std::byte> payload);
 
+  void wake_all() BOTTOMLESS_REQUIRES(mutex_);
   void give_up_on(int peer, const Error& why);
   void finish(uint64_t id, Result<void> outcome);
   void fail(uint64_t id, int from, const Error& why);
@@ -200,8 +204,8 @@ class Exchange {
   const Node node_;  // of this rank
   PieceCache pieces_;
   mutable Mutex mutex_;
-  CondVar changed_;
-  CondVar watch_;  // for the watchdog, which need not look at everything that changes
+  CondVar changed_;  // for those who wait for others
+  CondVar watch_;    // for the watchdog, which need not look at everything that changes
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   bool served_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // closing, and nothing is answered any more
   bool wordless_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // without a farewell

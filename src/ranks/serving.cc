@@ -37,7 +37,9 @@ void Exchange::offer(Key key, uint64_t version, const Offered& offered) {
   offer.version = version;
   offer.withdrawn = false;
   offer.given = 0;
-  changed_.notify_all();
+  for (const auto& peer : peers_) {
+    if (!peer->asked.empty()) peer->to_answer.notify_one();
+  }
 }
 
 void Exchange::withdraw(Key key) {
@@ -117,13 +119,13 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
     case MessageKind::pull: {
       MutexLock lock(mutex_);
       peer(from).asked.push_back(message);
-      changed_.notify_all();
+      peer(from).to_answer.notify_one();
       return {};
     }
     case MessageKind::ask_status: {
       MutexLock lock(mutex_);
       peer(from).unsaid.push_front({.kind = MessageKind::status, .id = message.id});
-      changed_.notify_all();
+      peer(from).to_say.notify_one();
       return {};
     }
     case MessageKind::hurry: {
@@ -248,7 +250,7 @@ void Exchange::speak_to(int to) {
     Message next;
     {
       MutexLock lock(mutex_);
-      while (peer.unsaid.empty() && !peer.gone && !served_) changed_.wait(mutex_);
+      while (peer.unsaid.empty() && !peer.gone && !served_) peer.to_say.wait(mutex_);
       if (peer.gone || served_) break;
       next = peer.unsaid.front();
       peer.unsaid.pop_front();
@@ -278,7 +280,7 @@ void Exchange::serve(int to) {
     std::optional<Message> next;
     {
       MutexLock lock(mutex_);
-      while (!closing_ && !peer.gone && !(next = next_for(peer))) changed_.wait(mutex_);
+      while (!closing_ && !peer.gone && !(next = next_for(peer))) peer.to_answer.wait(mutex_);
       if (!next) return;
     }
     if (Result<void> done = answer(to, *next, encoded.all()); !done.ok()) {
@@ -342,8 +344,9 @@ Result<bool> Exchange::send_pieces(int to, const Message& message, const Offered
     std::optional<PieceCache::Piece> piece;
     std::span<const std::byte> plain(offered.address + at, part);
     if (offered.engine != nullptr && part > 0) {
-      Result<PieceCache::Piece> got = pieces_.get({message.key, version, piece_at}, *offered.engine,
-                                                  offered.address + piece_at, piece_bytes);
+      Result<PieceCache::Piece> got =
+          pieces_.get({message.key, version, piece_at}, *offered.engine, offered.address + piece_at,
+                      piece_bytes, offered.askers);
       if (!got.ok()) return refused(got.error());
       piece.emplace(std::move(got).value());
       plain = piece->bytes().subspan(at - piece_at, part);
