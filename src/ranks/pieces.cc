@@ -16,6 +16,7 @@ struct PieceCache::Entry {
   State state = State::empty;
   unsigned users = 0;
   uint64_t last_used = 0;
+  int askers = 0;  // still to come
   Bytes bytes = 0;
   std::optional<Error> failure;
   std::unique_ptr<std::byte, Free> buffer;
@@ -44,14 +45,15 @@ void PieceCache::release(Entry& entry) {
   if (--entry.users == 0) changed_.notify_all();
 }
 
-// One that has the piece or is about to; otherwise the one that nobody has used for longest.
+// One that has the piece or is about to; otherwise one that nobody will ask for again, or that nobody has used for longest.
 PieceCache::Entry* PieceCache::find_or_take(const Name& name) {
   Entry* oldest = nullptr;
   for (const auto& entry : entries_) {
     const bool of_use =
         entry->state == Entry::State::reading || entry->state == Entry::State::ready;
     if (of_use && entry->name == name) return entry.get();
-    if (entry->users == 0 && (oldest == nullptr || entry->last_used < oldest->last_used))
+    const auto use = [](const Entry& each) { return std::pair(each.askers > 0, each.last_used); };
+    if (entry->users == 0 && (oldest == nullptr || use(*entry) < use(*oldest)))
       oldest = entry.get();
   }
   if (oldest != nullptr) {
@@ -62,12 +64,14 @@ PieceCache::Entry* PieceCache::find_or_take(const Name& name) {
 }
 
 Result<PieceCache::Piece> PieceCache::get(const Name& name, Engine& engine,
-                                          const std::byte* address, Bytes bytes) {
+                                          const std::byte* address, Bytes bytes, int askers) {
   MutexLock lock(mutex_);
   Entry* entry = find_or_take(name);
   for (; entry == nullptr; entry = find_or_take(name)) changed_.wait(mutex_);
   ++entry->users;
   entry->last_used = ++clock_;
+  if (entry->state == Entry::State::empty) entry->askers = askers;
+  entry->askers = std::max(entry->askers - 1, 0);
   if (entry->state == Entry::State::empty) {
     entry->state = Entry::State::reading;
     entry->bytes = bytes;
@@ -100,6 +104,7 @@ void PieceCache::forget(uint64_t key) {
   for (const auto& entry : entries_) {
     if (entry->name.key == key && entry->users == 0) {
       entry->name = {};
+      entry->askers = 0;
       entry->state = Entry::State::empty;
     }
   }

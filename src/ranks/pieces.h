@@ -42,8 +42,10 @@ class PieceCache {
   ~PieceCache();
 
   Bytes piece_bytes() const { return piece_bytes_; }
-  // The piece, read from `engine` at `address` if nobody has it; waits while all buffers are in use.
-  Result<Piece> get(const Name& name, Engine& engine, const std::byte* address, Bytes bytes);
+  // The piece, read from `engine` at `address` if nobody has it; waits while all buffers are in use. So many in all will ask
+  // for it: once they have, it is of no more use.
+  Result<Piece> get(const Name& name, Engine& engine, const std::byte* address, Bytes bytes,
+                    int askers = 1);
   // What it holds of `key` is of no use any more.
   void forget(uint64_t key);
 

@@ -58,16 +58,20 @@ void Sharding::hold_back(size_t index) {
   if (NodeShares::Kept* const kept = parameters_[index].within_node) kept->outdate();
 }
 
+void Sharding::offer_share(size_t index) {
+  const Parameter& parameter = parameters_[index];
+  Offered share = offered(parameter.slice, parameter.shares[static_cast<size_t>(rank())].begin,
+                          element_of(parameter.slice.scalar_type()));
+  share.askers = ranks();
+  exchange_->offer(role_key(Role::parameter, index), parameter.version, share);
+}
+
 void Sharding::renew(size_t index) {
   Parameter& parameter = parameters_[index];
   written_[index] = false;
   ++parameter.version;
   const Share share = parameter.shares[static_cast<size_t>(rank())];
-  if (share.bytes() > 0) {
-    exchange_->offer(
-        role_key(Role::parameter, index), parameter.version,
-        offered(parameter.slice, share.begin, element_of(parameter.slice.scalar_type())));
-  }
+  if (share.bytes() > 0) offer_share(index);
   if (parameter.gather == nullptr) return;
   parameter.gather->renew(parameter.version);
   const void* const whole = parameter.whole.storage().data();

@@ -122,6 +122,7 @@ class Sharding {
   void keep_within_node(Parameter& parameter);
   void take_over_writes();
   void hold_back(size_t parameter);
+  void offer_share(size_t parameter);
   void renew(size_t parameter);
   void fetch_small(const std::vector<bool>& changed);
   void pull_into(const at::Tensor& into, int from, Exchange::Key key, uint64_t version,

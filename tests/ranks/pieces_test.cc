@@ -22,10 +22,11 @@ struct Offering {
     rig.engine().settle();
   }
   ~Offering() { rig.free(at); }
-  Result<PieceCache::Piece> get(PieceCache& cache, size_t index, uint64_t version = 1) {
+  Result<PieceCache::Piece> get(PieceCache& cache, size_t index, uint64_t version = 1,
+                                int askers = 1) {
     const Bytes offset = index * kPiece;
     return cache.get({.key = 5, .version = version, .offset = offset}, rig.engine(), at + offset,
-                     std::min(kPiece, kSize - offset));
+                     std::min(kPiece, kSize - offset), askers);
   }
   bool right(const Result<PieceCache::Piece>& piece, size_t index) {
     if (!piece.ok()) return false;
@@ -101,6 +102,18 @@ TEST(Pieces, TheOneUnusedForLongestMakesRoom) {
   EXPECT_EQ(offering.rig.stats().read_bytes, before);
   EXPECT_TRUE(offering.right(offering.get(cache, 1), 1));
   EXPECT_EQ(offering.rig.stats().read_bytes - before, kPiece);
+}
+
+TEST(Pieces, TheOneThatAllHaveHadMakesRoomFirst) {
+  Offering offering;
+  PieceCache cache(2, kPiece);
+  EXPECT_TRUE(offering.right(offering.get(cache, 0, 1, 2), 0));
+  EXPECT_TRUE(offering.right(offering.get(cache, 1, 1, 2), 1));
+  EXPECT_TRUE(offering.right(offering.get(cache, 1, 1, 2), 1)) << "the second one who asks";
+  EXPECT_TRUE(offering.right(offering.get(cache, 2, 1, 2), 2));
+  const Bytes before = offering.rig.stats().read_bytes;
+  EXPECT_TRUE(offering.right(offering.get(cache, 0, 1, 2), 0)) << "used longest ago, but awaited";
+  EXPECT_EQ(offering.rig.stats().read_bytes, before);
 }
 
 TEST(Pieces, WhoFindsAllInUseWaitsForOne) {
