@@ -151,6 +151,12 @@ class Engine {
   // The same for work beside the program's own, of which no schedule need know.
   Result<void> pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who);
 
+  // That work will use these from here on: schedules know of it as of an operation, and what they would have leave stays
+  // until let_go(). What it only reads it frees when it is done, which schedules take for done at once: when exactly
+  // differs from step to step. Nothing is pinned.
+  void foretell(std::span<const Need> needs, std::string_view who);
+  void let_go(const Need& need);
+
   // Copies content out without bringing anything in: what is away is read past the heap, so that it needs no room. Ends at
   // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with copied_out_room(bytes). What a
   // source has is only had while it is here, or on its way and that is awaited. Nobody begins to write to a block
@@ -231,6 +237,7 @@ class Engine {
   void claim(Pins& pins, std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
   void drop_pins(Pins& pins, size_t keep) BOTTOMLESS_REQUIRES(mutex_);
   void drop_pin(Block& block) BOTTOMLESS_REQUIRES(mutex_);
+  bool leave_if_due(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   bool written_in_sight(std::span<const Need> needs) const BOTTOMLESS_REQUIRES(mutex_);
   void conceal(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
   Postponed* first_debt(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);

@@ -28,6 +28,7 @@ class Foresight {
 
   void born(Storage& storage);
   void died(Storage& storage);
+  void gave_away(Storage& storage) { recorder_.gave_away(storage.traced); }
   void labelled(const Storage& storage) { recorder_.labelled(storage.traced); }
 
   // It will most likely be there, at the same address, in every step to come.

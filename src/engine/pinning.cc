@@ -72,6 +72,12 @@ void Engine::add_pin(Pins& pins, Block& block) {
   pins.blocks_.push_back(&block);
 }
 
+// What the schedule has other use for the room of.
+bool Engine::leave_if_due(Block& block) {
+  if (block.awaited || !std::exchange(block.leaves, false) || !ahead_of_use()) return false;
+  return evict(block, Places::Leave::all, Urgency::ahead).ok();
+}
+
 void Engine::drop_pin(Block& block) {
   if (--block.pins > 0) return;
   if (std::exchange(block.unfilled, false) && block.state == State::resident &&
@@ -83,8 +89,7 @@ void Engine::drop_pin(Block& block) {
   if (block.storage->dead) {
     finalize_if_idle(*block.storage);
   } else if (block.state == State::resident) {
-    const bool leaves = std::exchange(block.leaves, false) && ahead_of_use();
-    if (!leaves || !evict(block, Places::Leave::all, Urgency::ahead).ok()) offer(block);
+    if (!leave_if_due(block)) offer(block);
   }
 }
 
@@ -118,6 +123,35 @@ Result<void> Engine::pin_beside(Pins& pins, std::span<const Need> needs, std::st
   MutexLock lock(mutex_);
   if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
   return pin_needs(pins, needs, who, Running::wait_for);
+}
+
+void Engine::foretell(std::span<const Need> needs, std::string_view who) {
+  MutexLock lock(mutex_);
+  const double now = seconds_now();
+  foresee(needs, who, now);
+  foresight_.ready(now);
+  note_moment(now, now);
+  for (const Need& need : needs) {
+    each_block(need, [](Block& block) {
+      block.awaited = true;
+      return true;
+    });
+    Storage* storage = find(need.address);
+    if (storage != nullptr && need.access == Access::read) foresight_.gave_away(*storage);
+  }
+  follow_schedule();
+}
+
+void Engine::let_go(const Need& need) {
+  MutexLock lock(mutex_);
+  each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
+    block.awaited = false;
+    if (block.pins == 0 && block.state == State::resident && !block.storage->dead)
+      leave_if_due(block);
+    return true;
+  });
+  announce();
+  follow_schedule();
 }
 
 // Until nothing is owed and the lock was not given up since.

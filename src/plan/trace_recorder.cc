@@ -41,8 +41,13 @@ void TraceRecorder::born(TracedStorage& storage) {
   trace_.births.push_back(index_of(storage));
 }
 
+void TraceRecorder::gave_away(TracedStorage& storage) {
+  died(storage);
+  storage.given_away = true;
+}
+
 void TraceRecorder::died(TracedStorage& storage) {
-  if (trace_.events.empty() || full()) return;
+  if (trace_.events.empty() || full() || storage.given_away) return;
   const uint32_t index = index_of(storage);
   trace_.storages[index].survives = false;
   trace_.deaths.push_back(index);

@@ -25,6 +25,7 @@ struct TracedStorage {
   uint64_t seen_in = 0;  // the step that `index` is of
   uint32_t index = kNone;
   bool renewed = false;  // see TraceStorage
+  bool given_away = false;
 };
 
 class TraceRecorder {
@@ -34,6 +35,8 @@ class TraceRecorder {
 
   void born(TracedStorage& storage);
   void died(TracedStorage& storage);
+  // The step is done with it: whenever it dies, for its steps it has died here.
+  void gave_away(TracedStorage& storage);
   void labelled(const TracedStorage& storage);  // its kind has become known
   void begin(std::string_view name, uint64_t signature);
   void use(TracedStorage& storage, uint32_t block, TraceUse how);

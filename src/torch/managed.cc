@@ -63,6 +63,15 @@ Offered offered(const at::Tensor& tensor, Bytes first, Element element) {
           .element = element};
 }
 
+Need need_of(const at::Tensor& tensor, Access access) {
+  const Offered all = offered(tensor, 0, Element::bytes);
+  return {.address = all.address, .bytes = all.bytes, .access = access};
+}
+
+void let_go(const at::Tensor& tensor) {
+  if (Engine* engine = engine_of(tensor)) engine->let_go(need_of(tensor, Access::read));
+}
+
 Result<PinnedRange> pin_range(const at::Tensor& tensor, Bytes begin, Bytes bytes, Access access,
                               std::string_view who) {
   auto* at = static_cast<std::byte*>(

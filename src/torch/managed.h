@@ -26,6 +26,10 @@ Engine* engine_of(const at::Tensor& tensor);
 Offered offered(const at::Tensor& tensor, Bytes first, Element element);
 Element element_of(at::ScalarType type);
 
+Need need_of(const at::Tensor& tensor, Access access);  // all of it
+// Work that the engine was foretold of is done with it.
+void let_go(const at::Tensor& tensor);
+
 struct PinnedRange {
   std::unique_ptr<Pins> pins;  // null: the memory is no engine's
   std::byte* at = nullptr;

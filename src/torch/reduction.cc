@@ -15,12 +15,13 @@
 
 namespace bottomless {
 Reduction::Reduction(std::vector<ReducedParameter> parameters, Format format, int rank, int ranks,
-                     Bytes piece_bytes)
+                     Bytes piece_bytes, Bytes most_waiting)
     : rank_(rank),
       ranks_(ranks),
       parameters_(std::move(parameters)),
       format_(format),
       piece_bytes_(piece_bytes),
+      most_waiting_(most_waiting),
       work_(parameters_.size()),
       ended_(static_cast<size_t>(ranks), 0),
       turns_(parameters_.size(), 0) {}
@@ -50,7 +51,77 @@ Exchange::Key Reduction::key_of(size_t parameter, uint64_t round, uint32_t turn)
                                       static_cast<uint64_t>(parameter));
 }
 
+// Others take a gradient when they have theirs, since the order of a sum is fixed. What they have not taken fills memory and
+// pushes out what this rank needs. But they may take other ways through the model: then nothing moves until the round ends.
+Result<void> Reduction::wait_for_takers(Bytes bytes) {
+  constexpr auto kPatience = std::chrono::seconds(1);
+  constexpr uint32_t kMostDoublings = 10;
+  const auto waiting = [&]() BOTTOMLESS_REQUIRES(mutex_) {
+    Bytes sum = bytes;
+    for (const Contribution& each : contributions_) sum += each.gradient.nbytes();
+    return sum;
+  };
+  {
+    MutexLock lock(mutex_);
+    if (round_ < waits_from_ || waiting() <= most_waiting_) return {};
+  }
+  Bytes least = ~Bytes{0};
+  auto moved = std::chrono::steady_clock::now();
+  bool vain = false;
+  Result<void> waited = exchange_->wait(
+      "reduce gradients",
+      [&] {
+        free_given();
+        MutexLock lock(mutex_);
+        const Bytes now = waiting();
+        if (failure_ || now == bytes || now <= most_waiting_) return true;
+        if (now < least) moved = std::chrono::steady_clock::now();
+        least = std::min(least, now);
+        return vain = std::chrono::steady_clock::now() - moved >= kPatience;
+      },
+      [&] { return late_rank(); });
+  if (!waited.ok()) return waited;
+  MutexLock lock(mutex_);
+  in_vain_ = vain ? std::min(in_vain_ + 1, kMostDoublings) : 0;
+  if (vain) waits_from_ = round_ + (uint64_t{1} << in_vain_);
+  return {};
+}
+
+Result<at::Tensor> Reduction::sum_of(size_t parameter) {
+  {
+    MutexLock lock(mutex_);
+    if (work_[parameter].sum.defined()) return work_[parameter].sum;
+  }
+  const ReducedParameter& reduced = parameters_[parameter];
+  Result<at::Tensor> made = new_managed(reduced.shares[static_cast<size_t>(rank_)].bytes(),
+                                        reduced.like.scalar_type(), Kind::gradient);
+  if (!made.ok()) return made;
+  MutexLock lock(mutex_);
+  work_[parameter].begun = false;
+  return work_[parameter].sum = made.value();
+}
+
+// A plan finds both at the same place in every step, whenever the thread comes to add them.
+Result<void> Reduction::foretell(size_t parameter, const at::Tensor& gradient) {
+  std::vector<Need> needs;
+  Engine* const engine = engine_of(gradient);
+  if (engine != nullptr) needs.push_back(need_of(gradient, Access::read));
+  if (parameters_[parameter].shares[static_cast<size_t>(rank_)].bytes() > 0) {
+    Result<at::Tensor> sum = sum_of(parameter);
+    if (!sum.ok()) return std::move(sum).error();
+    if (engine != nullptr && engine_of(sum.value()) == engine) {
+      MutexLock lock(mutex_);
+      needs.push_back(need_of(sum.value(), Access::write));
+      needs.back().overwritten = !work_[parameter].begun;
+    }
+  }
+  if (engine != nullptr) engine->foretell(needs, "reduce gradients");
+  return {};
+}
+
 Result<void> Reduction::contribute(size_t parameter, at::Tensor gradient) {
+  if (Result<void> waited = wait_for_takers(gradient.nbytes()); !waited.ok()) return waited;
+  if (Result<void> told = foretell(parameter, gradient); !told.ok()) return told;
   uint64_t round = 0;
   uint32_t turn = 0;
   {
@@ -149,11 +220,17 @@ Result<void> Reduction::wait_for_rounds() {
 }
 
 std::vector<at::Tensor> Reduction::take() {
-  MutexLock lock(mutex_);
   std::vector<at::Tensor> sums;
-  for (Work& work : work_) sums.push_back(std::exchange(work.sum, {}));
-  allowed_ = round_;
-  changed_.notify_all();
+  {
+    MutexLock lock(mutex_);
+    for (Work& work : work_) sums.push_back(std::exchange(work.sum, {}));
+    allowed_ = round_;
+    changed_.notify_all();
+  }
+  // Where a rank was passed over, nobody knew that a part was the last.
+  for (const at::Tensor& sum : sums) {
+    if (sum.defined()) let_go(sum);
+  }
   return sums;
 }
 
@@ -242,6 +319,7 @@ void Reduction::run() {
       MutexLock lock(mutex_);
       if (added.ok()) {
         ++work_[task->parameter].at;
+        work_[task->parameter].begun = true;
       } else {
         failure_ = std::move(added).error();
       }
@@ -251,7 +329,6 @@ void Reduction::run() {
   }
 }
 
-// Of what this rank has contributed, what everybody has had their part of.
 void Reduction::free_given() {
   std::vector<Contribution> given;
   {
@@ -263,24 +340,24 @@ void Reduction::free_given() {
       return true;
     });
   }
-  for (const Contribution& each : given) exchange_->withdraw(each.key);
+  for (const Contribution& each : given) {
+    exchange_->withdraw(each.key);
+    let_go(each.gradient);
+  }
 }
 
 Result<void> Reduction::add(const Task& task) {
   const ReducedParameter& parameter = parameters_[task.parameter];
   const Share share = parameter.shares[static_cast<size_t>(rank_)];
   if (share.bytes() == 0) return {};
-  at::Tensor sum;
+  Result<at::Tensor> made = sum_of(task.parameter);
+  if (!made.ok()) return std::move(made).error();
+  const at::Tensor sum = std::move(made).value();
+  bool first = false, last = false;
   {
     MutexLock lock(mutex_);
-    sum = work_[task.parameter].sum;
-  }
-  const bool first = !sum.defined();
-  if (first) {
-    Result<at::Tensor> made =
-        new_managed(share.bytes(), parameter.like.scalar_type(), Kind::gradient);
-    if (!made.ok()) return std::move(made).error();
-    sum = std::move(made).value();
+    first = !work_[task.parameter].begun;
+    last = work_[task.parameter].at + 1 == ranks_;
   }
   // While one piece is added, the next one is on its way.
   struct Arrival {
@@ -323,8 +400,7 @@ Result<void> Reduction::add(const Task& task) {
       return arrived;
     }
   }
-  MutexLock lock(mutex_);
-  work_[task.parameter].sum = std::move(sum);
+  if (last) let_go(sum);
   return {};
 }
 

@@ -34,14 +34,16 @@ class Reduction {
  public:
   static constexpr uint64_t kReady = 1, kRoundEnds = 2;  // of Notice::what
 
+  // Of gradients that others have not had their parts of yet, about `most_waiting` stay in memory.
   Reduction(std::vector<ReducedParameter> parameters, Format format, int rank, int ranks,
-            Bytes piece_bytes);
+            Bytes piece_bytes, Bytes most_waiting);
   ~Reduction();
   static Bytes own_memory(Bytes piece_bytes) { return 2 * piece_bytes + Thread::kStackBytes; }
   // What was noticed before counts.
   Result<void> start(Exchange& exchange);
 
-  // A gradient of the whole parameter that this rank has, for the round under way. It is freed when all have their part.
+  // A gradient of the whole parameter that this rank has, for the round under way. It is freed when all have their part. A
+  // rank that is ahead of the others waits for them here, unless that is in vain.
   Result<void> contribute(size_t parameter, at::Tensor gradient);
   // This rank has no more to contribute to the round under way.
   Result<void> end_round();
@@ -55,6 +57,9 @@ class Reduction {
   bool changed(size_t parameter) const;
   void forget_changes(size_t parameter);
   bool others_have_ended(uint64_t round) const;  // any of them
+
+  // Of what this rank has contributed, what everybody has had their part of goes.
+  void free_given();
 
   void noticed(int from, const Notice& notice);
   // A rank that has come to the end of a step ends all its rounds up to that.
@@ -76,6 +81,7 @@ class Reduction {
     uint32_t turn = 0;
     int at = 0;  // ranks from this one on that the turn has seen
     at::Tensor sum;
+    bool begun = false;         // something has been added to it
     std::set<uint64_t> rounds;  // in which anybody has contributed
   };
   struct Task {
@@ -91,9 +97,11 @@ class Reduction {
   std::optional<Task> next_task() BOTTOMLESS_REQUIRES(mutex_);
   std::optional<Task> advance(size_t parameter) BOTTOMLESS_REQUIRES(mutex_);
   void run();
+  Result<void> wait_for_takers(Bytes bytes);
+  Result<at::Tensor> sum_of(size_t parameter);
+  Result<void> foretell(size_t parameter, const at::Tensor& gradient);
   Result<void> add(const Task& task);
   Result<void> add_piece(const at::Tensor& sum, bool first, Bytes at, std::span<std::byte> piece);
-  void free_given();
   int late_rank();
 
   Exchange* exchange_ = nullptr;
@@ -102,6 +110,7 @@ class Reduction {
   const std::vector<ReducedParameter> parameters_;
   const Format format_;
   const Bytes piece_bytes_;
+  const Bytes most_waiting_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Work> work_ BOTTOMLESS_GUARDED_BY(mutex_);
@@ -112,6 +121,8 @@ class Reduction {
   uint64_t round_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // under way here
   // Until the sums of a round have been taken, nothing of the next one may be added, however early others are.
   uint64_t allowed_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  uint64_t waits_from_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // the round, for those who take
+  uint32_t in_vain_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;     // rounds in a row with such a wait
   bool busy_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::array<std::vector<std::byte>, 2> buffers_;  // of the thread

@@ -120,7 +120,7 @@ void Sharding::plan(const ShardingOptions& options) {
     reduced.push_back({parameter.name, parameter.whole, parameter.shares, element});
   }
   reduction_ = std::make_unique<Reduction>(std::move(reduced), options.gradients, rank(), ranks(),
-                                           piece_bytes_);
+                                           piece_bytes_, session_->memory() / 8);
 }
 
 // Ranks with different models would wait for each other for ever.
@@ -178,10 +178,7 @@ void Sharding::distribute() {
           parameter.slice.as_strided(parameter.whole.sizes(), parameter.whole.strides());
     const bool small = parameter.whole.nbytes() < session_->least_managed();
     if (small && rank() != 0) pull_into(parameter.whole, 0, key, 1, 0, what);
-    if (share.bytes() > 0) {
-      exchange_->offer(role_key(Role::parameter, number(parameter)), 1,
-                       offered(parameter.slice, share.begin, element_of(type)));
-    }
+    if (share.bytes() > 0) offer_share(number(parameter));
   }
   // Rank 0 lets go of what it had when everybody has had their part.
   for (Parameter& parameter : parameters_) {

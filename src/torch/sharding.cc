@@ -150,6 +150,7 @@ std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched)
                      "clip_grad_norm_ or a checkpoint, and rank " +
                      std::to_string(rank()) + " has not; do so on all ranks or on none"});
   }
+  reduction_->free_given();  // all have had their parts
   uint64_t rounds = 0;
   {
     MutexLock lock(mutex_);
