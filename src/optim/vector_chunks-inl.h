@@ -27,13 +27,15 @@ struct Chunk {
   size_t count = 0;  // padded
 };
 
+template <class Elements, StateKind kFirst, StateKind kSecond>
+inline constexpr bool kHasFloat32 =
+    Elements::kParameter == Element::float32 || Elements::kGradient == Element::float32 ||
+    kFirst == StateKind::float32 || kSecond == StateKind::float32;
+
 // Alternating elements suit everything but float32.
 template <class Elements, StateKind kFirst, StateKind kSecond>
 inline constexpr Order kOrderOf =
-    Elements::kParameter == Element::float32 || Elements::kGradient == Element::float32 ||
-            kFirst == StateKind::float32 || kSecond == StateKind::float32
-        ? Order::halves
-        : kBestOrder;
+    kHasFloat32<Elements, kFirst, kSecond> ? Order::halves : kBestOrder;
 
 template <StateKind... kKinds>
 inline constexpr bool kMayQuantise =
@@ -114,22 +116,16 @@ HWY_INLINE Pair update_moments(const Step& step, Pair g, Pair& first, Pair& seco
   return {step.moments(g.a, first.a, second.a), step.moments(g.b, first.b, second.b)};
 }
 
-// Only what is float32 brings a NaN that is not rounded; infinities may be taken for one.
-template <Order kOrder>
-HWY_INLINE Nan nan_in(Pair v) {
-  if (kOrder == Order::alternating) return Nan::rounded;
-  const Floats d;
-  return hn::AllFalse(d, hn::IsNaN(hn::Add(v.a, v.b))) ? Nan::rounded : Nan::any;
+// False for some that are: where the sum of two is not.
+HWY_INLINE bool are_surely_finite(Pair v) {
+  const FloatVector sum = hn::Add(v.a, v.b);
+  return hn::AllFalse(Floats(), hn::IsNaN(hn::Sub(sum, sum)));
 }
 
-template <class Step, class Elements, Order kOrder>
-HWY_INLINE void update_parameter(const Step& step, const Chunk& chunk, size_t i, Pair p, Pair g,
-                                 Pair first, Pair rest) {
-  const Pair updated{step.apply(p.a, g.a, first.a, rest.a), step.apply(p.b, g.b, first.b, rest.b)};
-  const Nan nan = nan_in<kOrder>(updated);
-  store_pair<Elements::kParameter, kOrder>(updated, nan, chunk.parameter, i);
-  if constexpr (Elements::kCopies)
-    store_pair<Element::bfloat16, kOrder>(updated, nan, chunk.copy, i);
+// Only what is float32 brings a NaN that is not rounded; what is not surely finite may be taken for one.
+template <bool kFloat32>
+HWY_INLINE Nan nan_in(Pair v) {
+  return !kFloat32 || HWY_LIKELY(are_surely_finite(v)) ? Nan::rounded : Nan::any;
 }
 
 // The kernels return whether all gradients, times the factor, are finite. They take what they read by value: the compiler must
@@ -137,8 +133,20 @@ HWY_INLINE void update_parameter(const Step& step, const Chunk& chunk, size_t i,
 
 // Between the two parts of an update.
 struct Begun {
-  Pair p, g, first, rest;
+  Pair p, g, first, second, rest;
 };
+
+template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
+HWY_INLINE void update_parameter(const Step& step, const Chunk& chunk, size_t i,
+                                 const Begun& begun) {
+  constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
+  const auto& [p, g, first, second, rest] = begun;
+  const Pair updated{step.apply(p.a, g.a, first.a, rest.a), step.apply(p.b, g.b, first.b, rest.b)};
+  const Nan nan = nan_in<kHasFloat32<Elements, kFirst, kSecond>>(updated);
+  store_pair<Elements::kParameter, kOrder>(updated, nan, chunk.parameter, i);
+  if constexpr (Elements::kCopies)
+    store_pair<Element::bfloat16, kOrder>(updated, nan, chunk.copy, i);
+}
 
 // The processor does not fetch ahead beyond a page by itself, and each array has its own. Not worth its instructions where
 // nothing is float32: such kernels wait for arithmetic more than for memory. Nor with AVX-512, whose pairs are so long that the
@@ -150,7 +158,7 @@ HWY_INLINE void prefetch(const void* array, size_t i, size_t element_bytes) {
 
 template <class Elements, StateKind kFirst, StateKind kSecond>
 HWY_INLINE void prefetch(const Chunk& chunk, size_t i) {
-  if (kOrderOf<Elements, kFirst, kSecond> != Order::halves || hn::MaxLanes(Floats()) > 8) return;
+  if (!kHasFloat32<Elements, kFirst, kSecond> || hn::MaxLanes(Floats()) > 8) return;
   constexpr auto kBytes = [](StateKind kind) { return kind == StateKind::float32 ? 4 : 2; };
   prefetch(chunk.parameter, i, bytes_of(Elements::kParameter));
   prefetch(chunk.gradient, i, bytes_of(Elements::kGradient));
@@ -160,39 +168,64 @@ HWY_INLINE void prefetch(const Chunk& chunk, size_t i) {
 }
 
 template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
-HWY_INLINE Begun begin_pair(const Step& step, const Chunk& chunk, size_t i, IntVector& largest) {
+HWY_INLINE Begun begin_pair(const Step& step, const Chunk& chunk, size_t i) {
   constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
   prefetch<Elements, kFirst, kSecond>(chunk, i);
   const Pair p = load_pair<Elements::kParameter, kOrder>(chunk.parameter, i);
-  const Pair loaded = load_gradient<Step, Elements, kOrder>(step, chunk, i);
-  largest = larger(largest, loaded);
-  const Pair g = decayed(step, p, loaded);
+  const Pair g = decayed(step, p, load_gradient<Step, Elements, kOrder>(step, chunk, i));
   Pair first = load_state<FirstCoding, kFirst, kOrder>(chunk.first, i, 0);
   Pair second = load_state<SecondCoding, kSecond, kOrder>(chunk.second, i, 0);
   const Pair rest = update_moments(step, g, first, second);
-  // States that are not float32 themselves have it from the gradient.
-  const Nan nan = nan_in<kOrder>(g);
-  store_state<kFirst, kOrder>(chunk.first, i, first, nan);
-  store_state<kSecond, kOrder>(chunk.second, i, second, nan);
-  return {p, g, first, rest};
+  return {p, g, first, second, rest};
 }
 
-// A pair begins before the one before it ends, because the processor looks ahead not much farther than one pair, and roots
-// and quotients take long.
+template <StateKind kFirst, StateKind kSecond, Order kOrder>
+HWY_INLINE void store_states(const Chunk& chunk, size_t i, const Begun& begun, Nan nan) {
+  store_state<kFirst, kOrder>(chunk.first, i, begun.first, nan);
+  store_state<kSecond, kOrder>(chunk.second, i, begun.second, nan);
+}
+
+// Ends before the first pair whose gradients, with decay, are not surely finite, and returns how many elements it did. A pair
+// begins before the one before it ends, because the processor looks ahead not much farther than one pair, and roots and
+// quotients take long.
 template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
-HWY_NOINLINE bool update_plain_chunk(const Step step, const Chunk chunk) {
+HWY_NOINLINE size_t update_finite_pairs(const Step step, const Chunk chunk) {
+  constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
+  Begun next = begin_pair<Step, Elements, kFirst, kSecond>(step, chunk, 0);
+  if (!are_surely_finite(next.g)) return 0;
+  store_states<kFirst, kSecond, kOrder>(chunk, 0, next, Nan::rounded);
+  size_t i = pair_lanes();
+  for (; i < chunk.count; i += pair_lanes()) {
+    const Begun begun = next;
+    next = begin_pair<Step, Elements, kFirst, kSecond>(step, chunk, i);
+    update_parameter<Step, Elements, kFirst, kSecond>(step, chunk, i - pair_lanes(), begun);
+    if (HWY_UNLIKELY(!are_surely_finite(next.g))) return i;
+    store_states<kFirst, kSecond, kOrder>(chunk, i, next, Nan::rounded);
+  }
+  update_parameter<Step, Elements, kFirst, kSecond>(step, chunk, i - pair_lanes(), next);
+  return i;
+}
+
+// States that are not float32 themselves have a NaN from the gradient. Not many chunks come here.
+template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
+HWY_NOINLINE bool update_any_pairs(const Step step, const Chunk chunk, size_t start) {
   constexpr Order kOrder = kOrderOf<Elements, kFirst, kSecond>;
   IntVector largest_gradient = hn::Zero(Ints());
-  Begun next = begin_pair<Step, Elements, kFirst, kSecond>(step, chunk, 0, largest_gradient);
-  for (size_t i = 0; i < chunk.count; i += pair_lanes()) {
-    const Begun begun = next;
-    if (i + pair_lanes() < chunk.count)
-      next = begin_pair<Step, Elements, kFirst, kSecond>(step, chunk, i + pair_lanes(),
-                                                         largest_gradient);
-    update_parameter<Step, Elements, kOrder>(step, chunk, i, begun.p, begun.g, begun.first,
-                                             begun.rest);
+  for (size_t i = start; i < chunk.count; i += pair_lanes()) {
+    largest_gradient =
+        larger(largest_gradient, load_gradient<Step, Elements, kOrder>(step, chunk, i));
+    const Begun begun = begin_pair<Step, Elements, kFirst, kSecond>(step, chunk, i);
+    store_states<kFirst, kSecond, kOrder>(chunk, i, begun, Nan::any);
+    update_parameter<Step, Elements, kFirst, kSecond>(step, chunk, i, begun);
   }
   return largest_lane(largest_gradient) < kInfinity;
+}
+
+template <class Step, class Elements, StateKind kFirst, StateKind kSecond>
+bool update_plain_chunk(const Step& step, const Chunk& chunk) {
+  const size_t done = update_finite_pairs<Step, Elements, kFirst, kSecond>(step, chunk);
+  return done == chunk.count ||
+         update_any_pairs<Step, Elements, kFirst, kSecond>(step, chunk, done);
 }
 
 // With a quantised state, the scale of a block must be known before any code of it can be written. So a block leaves its new states
@@ -274,7 +307,7 @@ class BlockUpdate {
     }
     store_state<kFirst, kOrder>(chunk.first, i, first, Nan::any);
     store_state<kSecond, kOrder>(chunk.second, i, second, Nan::any);
-    return {p, g, first, rest};
+    return {p, g, first, second, rest};
   }
 
   HWY_INLINE void find_scales(const Chunk& chunk, BlockAt block) const {
@@ -348,8 +381,7 @@ HWY_NOINLINE bool update_quantised_chunk(const Step step, const Chunk chunk) {
         first_codes.encode_pair(chunk.first, before, i - start);
         second_codes.encode_pair(chunk.second, before, i - start);
       }
-      update_parameter<Step, Elements, kOrder>(step, chunk, i, begun.p, begun.g, begun.first,
-                                               begun.rest);
+      update_parameter<Step, Elements, kFirst, kSecond>(step, chunk, i, begun);
     }
     if (!is_first) {
       first_codes.finish(chunk.first, before, end - start, kBlock);

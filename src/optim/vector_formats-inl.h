@@ -151,8 +151,9 @@ struct Pair {
 // is what makes the kernels for bfloat16 faster than memory.
 enum class Order { halves, alternating };
 
-// Without SIMD, a load of two 16-bit numbers at once must be aligned.
-inline constexpr Order kBestOrder = HWY_TARGET == HWY_SCALAR ? Order::halves : Order::alternating;
+// Without SIMD, a load of two 16-bit numbers at once must be aligned. AVX-512 shuffles any halves of two vectors at once.
+inline constexpr Order kBestOrder =
+    HWY_TARGET == HWY_SCALAR || HWY_TARGET <= HWY_AVX3 ? Order::halves : Order::alternating;
 
 HWY_INLINE size_t pair_lanes() { return 2 * hn::Lanes(Floats()); }
 
@@ -176,10 +177,26 @@ HWY_INLINE FloatVector spread_bfloat16(const uint16_t* from) {
   return load_bfloat16(Floats(), from);
 }
 
+#if HWY_TARGET <= HWY_AVX3
+// Where the halves of the words of `a` are; those of `b` are 16 farther. Lower halves become zero.
+alignas(64) inline constexpr uint16_t kSpreadHalves[32] = {0, 0,  0, 1,  0, 2,  0, 3,  0, 4, 0,
+                                                           5, 0,  6, 0,  7, 0,  8, 0,  9, 0, 10,
+                                                           0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+#endif
+
 template <Order kOrder>
 HWY_INLINE Pair load_bfloat16_pair(const uint16_t* from) {
   const Floats d;
   if constexpr (kOrder == Order::halves) {
+#if HWY_TARGET <= HWY_AVX3  // one shuffle each; Highway has none for halves
+    const hn::Repartition<uint16_t, Floats> halves;
+    const auto both = hn::LoadU(halves, from), first = hn::Load(halves, kSpreadHalves);
+    const auto second = hn::Add(first, hn::Set(halves, 16));
+    constexpr __mmask32 kUpper = 0xAAAAAAAA;
+    const decltype(first) a{_mm512_maskz_permutexvar_epi16(kUpper, first.raw, both.raw)};
+    const decltype(first) b{_mm512_maskz_permutexvar_epi16(kUpper, second.raw, both.raw)};
+    return {hn::BitCast(d, a), hn::BitCast(d, b)};
+#endif
     return {spread_bfloat16(from), spread_bfloat16(from + hn::Lanes(d))};
   } else {
     const auto both = hn::LoadU(WordsOf<Floats>(), reinterpret_cast<const uint32_t*>(from));
@@ -231,9 +248,29 @@ HWY_INLINE WordVector<Floats> round_up(FloatVector v, WordVector<Floats> added, 
   return hn::Add(bits_of(d, v), added);
 }
 
+#if HWY_TARGET <= HWY_AVX3
+// Rounds both vectors at once, upper halves beside lower ones: the even one of two neighbours is kept by a lower half of
+// at most 0x8000, the odd one by one below it.
+HWY_INLINE void store_nearest(Pair v, uint16_t* to) {
+  const hn::Repartition<uint16_t, Floats> halves;
+  const auto a = hn::BitCast(halves, v.a), b = hn::BitCast(halves, v.b);
+  const auto upper = hn::ConcatOdd(halves, b, a), lower = hn::ConcatEven(halves, b, a);
+  const auto one = hn::Set(halves, 1);
+  const auto least = hn::Xor(hn::And(upper, one), hn::Set(halves, 0x8001));
+  const __mmask32 up = _mm512_cmpge_epu16_mask(lower.raw, least.raw);
+  const decltype(one) rounded{_mm512_mask_add_epi16(upper.raw, up, upper.raw, one.raw)};
+  hn::StoreU(rounded, halves, to);
+}
+#endif
+
 template <Order kOrder>
 HWY_INLINE void store_bfloat16_pair(Pair v, Nan nan, uint16_t* to) {
   const Floats d;
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (kOrder == Order::halves) {
+    if (HWY_LIKELY(nan == Nan::rounded)) return store_nearest(v, to);
+  }
+#endif
   const auto half = word(d, 0x7FFF), ties = word(d, 1);
   const auto a = hn::Add(last_kept(d, v.a, ties), half), b = hn::Add(last_kept(d, v.b, ties), half);
   store_rounded<kOrder>(round_up(v.a, a, nan), round_up(v.b, b, nan), to);
@@ -265,10 +302,18 @@ HWY_INLINE Pair load_pair(const void* from, size_t i) {
   }
 }
 
+// Out of line, so that no register of a loop is kept for it.
+template <Order kOrder>
+HWY_NOINLINE void store_any_bfloat16_pair(Pair v, uint16_t* to) {
+  store_bfloat16_pair<kOrder>(v, Nan::any, to);
+}
+
 template <Element kType, Order kOrder>
 HWY_INLINE void store_pair(Pair v, Nan nan, void* to, size_t i) {
   if constexpr (kType == Element::bfloat16) {
-    store_bfloat16_pair<kOrder>(v, nan, static_cast<uint16_t*>(to) + i);
+    uint16_t* const halves = static_cast<uint16_t*>(to) + i;
+    if (HWY_UNLIKELY(nan == Nan::any)) return store_any_bfloat16_pair<kOrder>(v, halves);
+    store_bfloat16_pair<kOrder>(v, Nan::rounded, halves);
   } else {
     static_assert(kOrder == Order::halves);
     const Floats d;

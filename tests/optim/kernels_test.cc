@@ -191,6 +191,52 @@ TEST(Kernels, FindAGradientThatTheFactorMakesInfinite) {
   EXPECT_TRUE(update(LionRule{.gradient_factor = 1e10f}, set.arrays(0, 7)).finite);
 }
 
+// Kernels look at sums of gradients first, and must not believe one that is infinite.
+TEST(Kernels, TakeGradientsWhoseSumIsInfiniteForFinite) {
+  Random random(109);
+  BOTTOMLESS_TRACE_SEED(random);
+  constexpr size_t kLength = 300;
+  for (const Target target : targets()) {
+    const OnlyTarget only(target);
+    SCOPED_TRACE(target.name);
+    for (const Element gradient : {Element::float32, Element::bfloat16}) {
+      for (const StateKind kind : kStateKinds) {
+        const ArrayFormats formats{gradient, random.one_in(2), gradient, kind, kind};
+        ArraySet expected(formats, kLength, random);
+        for (size_t i = 0; i < kLength; ++i) expected.set_gradient(i, i < 130 ? 1.0f : 3e38f);
+        ArraySet actual = expected;
+        ASSERT_TRUE(reference::update(AdamRule{}, expected.arrays(0, kLength)).finite);
+        ASSERT_TRUE(update(AdamRule{}, actual.arrays(0, kLength)).finite) << describe(formats);
+        ASSERT_EQ(actual.difference(expected), "") << describe(formats);
+      }
+    }
+  }
+}
+
+// A parameter brings a NaN into its states by weight decay, and it is no gradient that is not finite.
+TEST(Kernels, KeepTheNanOfAParameterInItsStates) {
+  Random random(110);
+  BOTTOMLESS_TRACE_SEED(random);
+  constexpr size_t kLength = 300;
+  for (const Target target : targets()) {
+    const OnlyTarget only(target);
+    SCOPED_TRACE(target.name);
+    for (const StateKind kind : kStateKinds) {
+      const ArrayFormats formats{.first = kind, .second = kind};
+      ArraySet expected(formats, kLength, random);
+      for (size_t i = 0; i < kLength; ++i) expected.set_gradient(i, 1.0f);
+      // One that a careless rounding makes zero.
+      static_cast<float*>(expected.arrays(0, kLength).parameter)[200] =
+          std::bit_cast<float>(0x7FFFFFFF);
+      ArraySet actual = expected;
+      const AdamRule rule{.weight_decay = 0.1};
+      ASSERT_TRUE(reference::update(rule, expected.arrays(0, kLength)).finite);
+      ASSERT_TRUE(update(rule, actual.arrays(0, kLength)).finite) << describe(formats);
+      ASSERT_EQ(actual.difference(expected), "") << describe(formats);
+    }
+  }
+}
+
 TEST(Kernels, GiveTheSameBitsInPieces) {
   Random random(107);
   BOTTOMLESS_TRACE_SEED(random);
