@@ -122,10 +122,11 @@ HWY_INLINE bool are_surely_finite(Pair v) {
   return hn::AllFalse(Floats(), hn::IsNaN(hn::Sub(sum, sum)));
 }
 
-// Only what is float32 brings a NaN that is not rounded; what is not surely finite may be taken for one.
+// Only what is float32 brings a NaN that is not rounded; infinities may be taken for one.
 template <bool kFloat32>
 HWY_INLINE Nan nan_in(Pair v) {
-  return !kFloat32 || HWY_LIKELY(are_surely_finite(v)) ? Nan::rounded : Nan::any;
+  if (!kFloat32) return Nan::rounded;
+  return hn::AllFalse(Floats(), hn::IsNaN(hn::Add(v.a, v.b))) ? Nan::rounded : Nan::any;
 }
 
 // The kernels return whether all gradients, times the factor, are finite. They take what they read by value: the compiler must

@@ -302,18 +302,10 @@ HWY_INLINE Pair load_pair(const void* from, size_t i) {
   }
 }
 
-// Out of line, so that no register of a loop is kept for it.
-template <Order kOrder>
-HWY_NOINLINE void store_any_bfloat16_pair(Pair v, uint16_t* to) {
-  store_bfloat16_pair<kOrder>(v, Nan::any, to);
-}
-
 template <Element kType, Order kOrder>
 HWY_INLINE void store_pair(Pair v, Nan nan, void* to, size_t i) {
   if constexpr (kType == Element::bfloat16) {
-    uint16_t* const halves = static_cast<uint16_t*>(to) + i;
-    if (HWY_UNLIKELY(nan == Nan::any)) return store_any_bfloat16_pair<kOrder>(v, halves);
-    store_bfloat16_pair<kOrder>(v, Nan::rounded, halves);
+    store_bfloat16_pair<kOrder>(v, nan, static_cast<uint16_t*>(to) + i);
   } else {
     static_assert(kOrder == Order::halves);
     const Floats d;
