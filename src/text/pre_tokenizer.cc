@@ -184,8 +184,11 @@ Made parse_byte_level(const json& from) {
       std::make_unique<ByteLevel>(from.at("add_prefix_space").get<bool>(), std::move(gpt2)));
 }
 
+// A number to Rust's `char::is_numeric`, which knows Unicode 17; to regular expressions the last two ranges are not assigned.
+constexpr const char* kNumber = "[\\p{N}\U00011DE0-\U00011DE9\U00016FF4-\U00016FF6]";
+
 Made parse_digits(const json& from) {
-  Result<Regex> number = Regex::compile(R"(\p{N})");
+  Result<Regex> number = Regex::compile(kNumber);
   if (!number.ok()) return number.error();
   const bool each = from.at("individual_digits").get<bool>();
   return Made(std::make_unique<Split>(std::move(number).value(),

@@ -43,6 +43,15 @@ def test_every_character_is_of_the_category_that_pypi_has():
             assert words.replace("\x1f", "") == theirs, category
 
 
+def test_every_character_is_a_number_where_pypi_has_one():
+    """Digits asks Rust, which knows a newer Unicode than the regular expressions do."""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    characters = all_characters()
+    texts = ["a".join(characters[i : i + 4096]) for i in range(0, len(characters), 4096)]
+    ours = ask("words", digits.__getstate__().decode(), texts)
+    assert ours == ["\x1f".join(word for word, _ in digits.pre_tokenize_str(text)) for text in texts]
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD", "Lowercase"])
 def test_every_character_is_normalised_as_pypi_does(tmp_path, form):
     """Alone, and between marks that it may move past or compose with; see src/text/unicode_forms.cc."""
