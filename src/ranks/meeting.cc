@@ -1,0 +1,134 @@
+#include "ranks/meeting.h"
+
+#include <exception>
+#include <utility>
+
+#include "io/store.h"
+
+namespace bottomless {
+namespace {
+
+enum What : uint64_t { kCame, kGoesOn };
+
+constexpr Bytes kPieceBytes = 4 * Store::kAlignment;
+constexpr int kSignsPerDeadline = 8;
+
+}  // namespace
+
+Result<std::unique_ptr<Meeting>> Meeting::start(Transport& transport, MeetingOptions options) {
+  std::unique_ptr<Meeting> meeting(new Meeting(std::move(options)));
+  Meeting* const self = meeting.get();
+  {
+    MutexLock lock(self->mutex_);
+    self->others_.resize(static_cast<size_t>(transport.ranks()));
+  }
+  Result<std::unique_ptr<Exchange>> exchange = Exchange::start(
+      transport,
+      {.deadline = self->options_.deadline,
+       .piece_bytes = kPieceBytes,
+       .noticed = [self](int from, const Notice& notice) { self->noticed(from, notice); },
+       .doing =
+           [self] {
+             MutexLock lock(self->mutex_);
+             return self->at_;
+           }});
+  if (!exchange.ok()) return exchange.error();
+  meeting->exchange_ = std::move(exchange).value();
+  return meeting;
+}
+
+Meeting::~Meeting() {
+  if (exchange_ == nullptr) return;
+  const bool well = !failed_ && std::uncaught_exceptions() == 0;
+  if (well && number_ > 0) {
+    const Bytes wanted = said_[number_ % 2].size() * static_cast<Bytes>(exchange_->ranks() - 1);
+    // A rank that ends meanwhile has heard enough.
+    (void)exchange_->wait(
+        options_.purpose, [&] { return exchange_->given(number_ % 2) >= wanted; },
+        [] { return -1; });
+  }
+  exchange_->close(well ? Exchange::Farewell::said : Exchange::Farewell::unsaid);
+}
+
+Bytes Meeting::own_memory(int ranks) { return Exchange::own_memory(ranks, kPieceBytes); }
+
+void Meeting::noticed(int from, const Notice& notice) {
+  MutexLock lock(mutex_);
+  Other& other = others_[static_cast<size_t>(from)];
+  ++other.signs;
+  if (notice.what != kCame) return;
+  other.came = notice.first;
+  other.bytes[notice.first % 2] = notice.second;
+}
+
+void Meeting::is_at(std::string what) {
+  {
+    MutexLock lock(mutex_);
+    at_ = std::move(what);
+  }
+  goes_on();
+}
+
+void Meeting::goes_on() {
+  const Clock::time_point now = Clock::now();
+  if (now - last_sign_ < options_.deadline / kSignsPerDeadline) return;
+  last_sign_ = now;
+  (void)exchange_->tell_all({kGoesOn});  // who cannot be reached any more is missed when all meet
+}
+
+int Meeting::late() const {
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < others_.size(); ++i) {
+    if (static_cast<int>(i) != exchange_->rank() && others_[i].came < number_)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+uint64_t Meeting::signs_of(int rank) const {
+  MutexLock lock(mutex_);
+  return rank < 0 ? 0 : others_[static_cast<size_t>(rank)].signs;
+}
+
+Result<void> Meeting::wait_for_all() {
+  for (;;) {
+    const int before = late();
+    const uint64_t signs = signs_of(before);
+    Result<void> came = exchange_->wait(
+        options_.purpose, [this] { return late() < 0; }, [this] { return late(); });
+    if (came.ok()) return came;
+    // One that has ended fails the next wait at once, and gives no sign meanwhile.
+    if (late() == before && signs_of(before) == signs) return came;
+  }
+}
+
+Result<std::vector<std::vector<std::byte>>> Meeting::meet(std::span<const std::byte> own) {
+  // Everybody has come to the meeting before this one, so everybody has heard what was said in the one before that.
+  const uint64_t key = ++number_ % 2;
+  exchange_->withdraw(key);
+  std::vector<std::byte>& said = said_[key];
+  said.assign(own.begin(), own.end());
+  exchange_->offer(key, number_, {.address = said.data(), .bytes = said.size()});
+  std::vector<std::vector<std::byte>> heard(static_cast<size_t>(exchange_->ranks()));
+  Result<void> done = exchange_->tell_all({kCame, number_, said.size()});
+  if (done.ok()) done = wait_for_all();
+  for (int from = 0; from < exchange_->ranks() && done.ok(); ++from) {
+    std::vector<std::byte>& theirs = heard[static_cast<size_t>(from)];
+    if (from == exchange_->rank()) {
+      theirs = said;
+      continue;
+    }
+    {
+      MutexLock lock(mutex_);
+      theirs.resize(others_[static_cast<size_t>(from)].bytes[key]);
+    }
+    if (theirs.empty()) continue;
+    done = exchange_->pull_now(
+        {.from = from, .key = key, .version = number_, .into = theirs, .what = options_.purpose});
+  }
+  if (done.ok()) return heard;
+  failed_ = true;
+  return done.error();
+}
+
+}  // namespace bottomless
