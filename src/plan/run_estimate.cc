@@ -68,12 +68,31 @@ double operations(const RunShape& shape) {
   return shape.tokens() * (weights + attention);
 }
 
+// Of every gathered parameter a rank has one share itself, and of every gradient of its shares one term. Parameters come once
+// after each update; those that are given up come once more for the backward pass, and frozen ones for each pass. What `room`
+// holds, is still there. Adapters aside, that is the traffic of data parallelism, and at most half as much again.
+double received_bytes(const RunShape& shape, double room) {
+  if (shape.ranks <= 1) return 0;
+  const double of_others = 1 - 1.0 / shape.ranks;
+  const double trained = number(shape.trained) * shape.parameter_bytes;
+  const double all = number(shape.parameters) * shape.parameter_bytes;
+  const double gradients = number(shape.trained) * shape.gradient_bytes;
+  double parameters = trained;
+  if (shape.gathered == Gathered::given_up) {
+    const double given_up = all > 0 ? 1 - std::min(1.0, room / all) : 0;
+    parameters += (trained + 2 * (all - trained)) * given_up;
+  }
+  return of_others * (parameters + gradients);
+}
+
 double seconds_for(double bytes, double rate) { return bytes > 0 && rate > 0 ? bytes / rate : 0; }
 
 RunVerdict verdict_of(const RunEstimate& estimate, const RunMachine& machine) {
   if (estimate.least_memory > machine.memory_limit) return RunVerdict::too_little_memory;
   if (estimate.all.on_disk > machine.disk_free) return RunVerdict::too_little_disk;
-  if (estimate.all.on_disk == 0) return RunVerdict::fits;
+  if (estimate.network_seconds > std::max(estimate.computing_seconds, estimate.disk_seconds))
+    return RunVerdict::network_limits;
+  if (estimate.all.on_disk == 0 && estimate.received == 0) return RunVerdict::fits;
   return estimate.disk_seconds > estimate.computing_seconds ? RunVerdict::disk_limits
                                                             : RunVerdict::computing_limits;
 }
@@ -106,7 +125,9 @@ RunEstimate estimate(const RunShape& shape, const RunMachine& machine) {
   found.disk_seconds =
       std::max({seconds_for(read, machine.read_rate), seconds_for(written, machine.write_rate),
                 seconds_for(read + written, machine.both_rate)});
-  found.seconds = std::max(found.computing_seconds, found.disk_seconds);
+  found.received = whole(received_bytes(shape, room));
+  found.network_seconds = seconds_for(number(found.received), machine.network_rate);
+  found.seconds = std::max({found.computing_seconds, found.disk_seconds, found.network_seconds});
   constexpr double kHour = 3600, kHoursOfDay = 24;
   found.tokens_per_second = found.seconds > 0 ? shape.tokens() / found.seconds : 0;
   found.written_per_hour = found.seconds > 0 ? written * kHour / found.seconds : 0;

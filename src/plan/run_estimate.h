@@ -13,6 +13,7 @@
 
 namespace bottomless {
 
+enum class Gathered { kept, given_up };
 enum class Gradients { kept, used_up_at_once };  // the latter: updates in the backward pass
 
 struct RunShape {
@@ -24,6 +25,10 @@ struct RunShape {
   double state_bytes = 8;  // for each trained parameter, master weights included
   // Of these, that one of several ranks keeps; what it gathers of others' comes over the network.
   double parameter_share = 1, gradient_share = 1, state_share = 1;
+  unsigned ranks = 1;
+  // With several: what was gathered is kept, on the disk if need be, until it changes (stages 1 and 2), or given up when its room is
+  // needed and gathered again (stage 3).
+  Gathered gathered = Gathered::given_up;
   Gradients gradients = Gradients::kept;
   uint64_t rows = 1, micro_batches = 1,
            length = 1024;  // all micro-batches pass a layer before the next
@@ -43,7 +48,8 @@ struct RunMachine {
   Bytes disk_free = 0;
   double read_rate = 0, write_rate = 0, both_rate = 0;  // of the disk, bytes per second
   double flops = 0;                                     // that matrix products reach
-  double endurance_bytes = 600e12;                      // that the drive's maker lets one write
+  double network_rate = 0;          // bytes per second that a rank receives; 0: not known
+  double endurance_bytes = 600e12;  // that the drive's maker lets one write
 };
 
 struct KindEstimate {
@@ -53,13 +59,21 @@ struct KindEstimate {
   Bytes all() const { return in_memory + on_disk; }
 };
 
-enum class RunVerdict { fits, computing_limits, disk_limits, too_little_memory, too_little_disk };
+enum class RunVerdict {
+  fits,
+  computing_limits,
+  disk_limits,
+  network_limits,
+  too_little_memory,
+  too_little_disk
+};
 
 struct RunEstimate {
   std::array<KindEstimate, kKinds> kinds{};  // Kind::other is what one layer works with
   KindEstimate all;
   Bytes least_memory = 0;  // below this limit it cannot run
-  double computing_seconds = 0, disk_seconds = 0;
+  Bytes received = 0;      // in a step, from other ranks
+  double computing_seconds = 0, disk_seconds = 0, network_seconds = 0;
   double seconds = 0;  // of a step, at best
   double tokens_per_second = 0;
   double written_per_hour = 0;

@@ -34,6 +34,13 @@ std::string endurance(const RunEstimate& estimate, const RunMachine& machine) {
                       machine.endurance_bytes / kTerabyte, span.c_str());
 }
 
+std::string received(const RunEstimate& estimate, const RunMachine& machine) {
+  std::string text = format_bytes(estimate.received) + " received by each rank in a step";
+  if (machine.network_rate <= 0) return text;
+  return text + ", " + step_time(estimate.network_seconds) + " at " +
+         format_bytes(static_cast<Bytes>(machine.network_rate)) + " a second";
+}
+
 }  // namespace
 
 std::string verdict_of(const RunEstimate& estimate, const RunShape& shape,
@@ -61,7 +68,14 @@ std::string verdict_of(const RunEstimate& estimate, const RunShape& shape,
       return "Everything fits into memory: nothing moves in a step.";
     case RunVerdict::computing_limits:
       return print("Limited by computing: transfers take %.0f %% of a step and hide behind it.",
-                   100 * estimate.disk_seconds / std::max(estimate.computing_seconds, 1e-12));
+                   100 * std::max(estimate.disk_seconds, estimate.network_seconds) /
+                       std::max(estimate.computing_seconds, 1e-12));
+    case RunVerdict::network_limits:
+      return print(
+          "Limited by the network: computing takes %.0f %% of a step; %.1f times as many tokens in "
+          "a step would take as long, if memory holds them.",
+          100 * estimate.computing_seconds / estimate.network_seconds,
+          estimate.network_seconds / std::max(estimate.computing_seconds, 1e-12));
     case RunVerdict::disk_limits:
       return print(
           "Limited by the disk: computing takes %.0f %% of a step; %.1f times as many tokens in a "
@@ -90,6 +104,7 @@ std::string table_of(const RunEstimate& estimate, const RunShape& shape,
               step_time(estimate.seconds).c_str(), step_time(estimate.computing_seconds).c_str(),
               step_time(estimate.disk_seconds).c_str(), shape.tokens(),
               estimate.tokens_per_second < 100 ? 1 : 0, estimate.tokens_per_second);
+    if (shape.ranks > 1) text += "network      " + received(estimate, machine) + "\n";
     text += "written      " + endurance(estimate, machine) + "\n\n";
   }
   return text + verdict_of(estimate, shape, machine) + "\n";
@@ -107,6 +122,8 @@ std::string json_of(const RunEstimate& estimate) {
                       {"step_seconds", estimate.seconds},
                       {"computing_seconds", estimate.computing_seconds},
                       {"disk_seconds", estimate.disk_seconds},
+                      {"received_bytes", estimate.received},
+                      {"network_seconds", estimate.network_seconds},
                       {"tokens_per_second", estimate.tokens_per_second},
                       {"written_bytes_per_hour", estimate.written_per_hour},
                       {"all", of(estimate.all)}};

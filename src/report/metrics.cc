@@ -28,6 +28,7 @@ void visit_fields(Metrics& metrics, Visit visit) {
   visit("disk_limit_bytes", metrics.disk_limit);
   visit("read_bytes", metrics.read);
   visit("written_bytes", metrics.written);
+  visit("received_bytes", metrics.received);
 }
 
 struct Write {
@@ -119,6 +120,7 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   add("disk/bytes", static_cast<double>(metrics.disk));
   add("disk/read_bytes", static_cast<double>(metrics.read));
   add("disk/written_bytes", static_cast<double>(metrics.written));
+  if (metrics.received.has_value()) add("network/received_bytes", *metrics.received);
   return scalars;
 }
 

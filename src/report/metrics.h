@@ -27,6 +27,7 @@ struct StepMetrics {
   Bytes memory = 0, memory_limit = 0;
   Bytes disk = 0, disk_limit = 0;  // 0: no limit is known
   Bytes read = 0, written = 0;     // of all steps so far, from and to the disk
+  std::optional<double> received;  // bytes, likewise, from other ranks; none: there are none
 
   bool operator==(const StepMetrics&) const = default;
 };

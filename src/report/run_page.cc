@@ -188,6 +188,8 @@ std::string numbers(Steps steps) {
   rows += row("most memory", format_bytes(most) + " of " + format_bytes(last.memory_limit));
   rows += row("read from the disk", format_bytes(last.read));
   rows += row("written to the disk", format_bytes(last.written));
+  if (last.received.has_value())
+    rows += row("received from other ranks", format_bytes(static_cast<Bytes>(*last.received)));
   return "<table>" + rows + "</table>";
 }
 

@@ -142,5 +142,45 @@ TEST(RunEstimate, OfOneOfSeveralRanksIsOfItsShares) {
   EXPECT_EQ(found.computing_seconds, all.computing_seconds);
 }
 
+TEST(RunEstimate, OfSeveralRanksCountsWhatEachReceives) {
+  RunShape shape = kShape;
+  EXPECT_EQ(estimate(shape, kMachine).received, 0u);
+  shape.ranks = 4;
+  shape.parameter_share = shape.gradient_share = shape.state_share = 0.25;
+  // 4 GB of gradients, and of parameters once, or once more for the backward pass: three quarters of that are others'.
+  shape.gathered = Gathered::kept;
+  EXPECT_EQ(estimate(shape, kMachine).received, 6'000'000'000u);
+  shape.gathered = Gathered::given_up;
+  EXPECT_EQ(estimate(shape, kMachine).received, 9'000'000'000u);
+  // Of frozen parameters nothing, or both passes.
+  shape.trained = 0;
+  RunMachine small = kMachine;
+  small.memory_limit = 1'000'000'000;  // no room but for the rank's own share
+  EXPECT_EQ(estimate(shape, small).received, 6'000'000'000u);
+  shape.gathered = Gathered::kept;
+  EXPECT_EQ(estimate(shape, small).received, 0u);
+  // Where there is room for all of it, nothing is given up.
+  shape.trained = shape.parameters;
+  shape.gathered = Gathered::given_up;
+  RunMachine large = kMachine;
+  large.memory_limit = 40'000'000'000;
+  EXPECT_EQ(estimate(shape, large).received, 6'000'000'000u);
+}
+
+TEST(RunEstimate, TakesTheNetworkWhereThatIsSlowest) {
+  RunShape shape = kShape;
+  shape.ranks = 2;
+  shape.gathered = Gathered::kept;
+  RunMachine machine = kMachine;
+  EXPECT_EQ(estimate(shape, machine).network_seconds, 0) << "not known";
+  machine.network_rate = 1e8;
+  const RunEstimate found = estimate(shape, machine);
+  EXPECT_NEAR(found.network_seconds, 4e9 / 1e8, 1e-9);
+  EXPECT_EQ(found.seconds, found.network_seconds);
+  EXPECT_EQ(found.verdict, RunVerdict::network_limits);
+  machine.network_rate = 1e12;
+  EXPECT_EQ(estimate(shape, machine).verdict, RunVerdict::disk_limits);
+}
+
 }  // namespace
 }  // namespace bottomless

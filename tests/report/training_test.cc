@@ -34,6 +34,7 @@ StepMetrics metrics_of(uint64_t step) {
                       .read = step * 3_GiB,
                       .written = step * 2_GiB};
   if (step % 100 == 0) metrics.evaluation_loss = metrics.loss + 0.3;
+  if (step % 100 == 0) metrics.received = 1e9 * at;
   return metrics;
 }
 
@@ -165,6 +166,20 @@ TEST(EstimateTable, SaysWhatARunNeedsAndTakes) {
   }
   EXPECT_LE(longest, 120u);
   EXPECT_TRUE(nlohmann::json::parse(json_of(found)).at("can_run").get<bool>());
+}
+
+TEST(EstimateTable, OfSeveralRanksHasTheNetwork) {
+  EXPECT_EQ(table_of(estimate(kShape, kMachine), kShape, kMachine).find("network"),
+            std::string::npos);
+  RunShape shape = kShape;
+  shape.ranks = 2;
+  RunMachine machine = kMachine;
+  std::string table = table_of(estimate(shape, machine), shape, machine);
+  EXPECT_NE(table.find("received by each rank in a step\n"), std::string::npos) << table;
+  machine.network_rate = 1_MiB;
+  table = table_of(estimate(shape, machine), shape, machine);
+  EXPECT_NE(table.find(" at 1 MiB a second\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("Limited by the network"), std::string::npos) << table;
 }
 
 TEST(EstimateTable, SaysWhatToDoWhenItCannotWork) {
