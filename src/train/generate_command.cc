@@ -14,6 +14,7 @@
 #include "train/granted_options.h"
 #include "train/lora.h"
 #include "train/model_directory.h"
+#include "train/resident_peaks.h"
 #include "train/run_directory.h"
 #include "train/token_encoder.h"
 
@@ -84,6 +85,8 @@ Result<int> run(const GenerateOptions& options) {
   Result<SamplingOptions> sampling = sampling_of(options, directory, *tokenizer.value());
   if (!sampling.ok()) return sampling.error();
 
+  ResidentPeaks resident;
+  resident.limit_begins();
   std::optional<Runtime> runtime;
   if (const auto wanted = runtime_options(options.granted, std::filesystem::temp_directory_path()))
     runtime.emplace(*wanted);
@@ -91,6 +94,7 @@ Result<int> run(const GenerateOptions& options) {
   if (!options.precision.empty()) load.dtype = dtype_of(options.precision);
   Result<std::shared_ptr<Model>> model = load_model(directory, load);
   if (!model.ok()) return model.error();
+  resident.model_is_loaded();
   std::unique_ptr<Adapters> adapters;
   if (!options.adapter.empty()) {
     Result<std::unique_ptr<Adapters>> read = Adapters::read(*model.value(), options.adapter);
@@ -122,7 +126,8 @@ Result<int> run(const GenerateOptions& options) {
                  static_cast<long>(model.value()->config().positions));
   }
   if (options.json) {
-    nlohmann::json outcome = {{"tokens", made}, {"seconds", seconds}};
+    nlohmann::json outcome = {
+        {"tokens", made}, {"seconds", seconds}, {"resident", resident.to_json()}};
     if (runtime) outcome["stats"] = nlohmann::json::parse(to_json(runtime->stats()));
     std::printf("%s\n", outcome.dump().c_str());
   }

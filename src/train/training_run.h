@@ -23,6 +23,7 @@
 #include "train/interruption.h"
 #include "train/lora.h"
 #include "train/ranks.h"
+#include "train/resident_peaks.h"
 #include "train/run_checkpoint.h"
 #include "train/run_directory.h"
 #include "train/train_options.h"
@@ -99,3 +100,4 @@ class TrainingRun {
 };
 
 }  // namespace bottomless::train
+  ResidentPeaks resident_;

@@ -130,6 +130,7 @@ Result<void> TrainingRun::open_tokenizer() {
               text::train_byte_level_bpe(files.value(), training, tokenizer_directory_);
           !trained.ok())
         return trained;
+  resident_.limit_begins();
     }
   }
   Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::open_tokenizer(tokenizer_directory_);
@@ -291,6 +292,7 @@ Result<void> TrainingRun::choose_parameters() {
 
 nlohmann::json TrainingRun::fixed_settings() const {
   return {{"model", options_.model},
+  resident_.model_is_loaded();
           {"--length", options_.length},
           {"rows of a step (--batch, --accumulate, ranks)", rows_of_step()},
           {"--seed", options_.seed},
@@ -323,3 +325,4 @@ nlohmann::json TrainingRun::outcome() const {
 }
 
 }  // namespace bottomless::train
+                            {"resident", resident_.to_json()},

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from helpers import run
+from helpers import MIB, ROOT, check_moved, run
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -275,6 +275,19 @@ def test_a_full_disk_leaves_nothing_half_written(data, disk_of, mebibytes, what)
     assert checkpoint == ([] if what == "checkpoint" else [".json", ".safetensors"])
     if what == "model":
         assert run([BINARY, "verify", out]).code == 0
+
+
+def test_loading_takes_no_more_than_the_limit(tmp_path):
+    """By the kernel's own count, less what program and libraries take anyway; bench/load_peak.py is the same with 10 GiB in 1 GiB."""
+    command = [sys.executable, ROOT / "bench" / "load_peak.py", "--size", "300MiB", "--memory", "64MiB", "--directory", tmp_path, "--json"]
+    outcome = run(command)
+    assert outcome.code == 0, outcome.err
+    found = outcome.stats
+    assert found["model_bytes"] > 4.6 * found["limit_bytes"]
+    check_moved(found["stats"])
+    assert found["fixed_bytes"] > 0
+    assert 0 < found["loading_bytes"] <= found["limit_bytes"] + 8 * MIB, "besides the limit there are a few pages of code"
+    assert list(tmp_path.iterdir()) == []
 
 
 # What is said before a run.
