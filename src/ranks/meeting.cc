@@ -110,8 +110,10 @@ Result<std::vector<std::vector<std::byte>>> Meeting::meet(std::span<const std::b
   said.assign(own.begin(), own.end());
   exchange_->offer(key, number_, {.address = said.data(), .bytes = said.size()});
   std::vector<std::vector<std::byte>> heard(static_cast<size_t>(exchange_->ranks()));
-  Result<void> done = exchange_->tell_all({kCame, number_, said.size()});
-  if (done.ok()) done = wait_for_all();
+  // Who cannot be told has ended, and then the wait says so, for this purpose.
+  const Result<void> told = exchange_->tell_all({kCame, number_, said.size()});
+  Result<void> done = wait_for_all();
+  if (done.ok()) done = told;
   for (int from = 0; from < exchange_->ranks() && done.ok(); ++from) {
     std::vector<std::byte>& theirs = heard[static_cast<size_t>(from)];
     if (from == exchange_->rank()) {

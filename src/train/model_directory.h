@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "train/models/model.h"
+#include "train/progress.h"
 #include "train/tensor_directory.h"
 
 namespace bottomless::train {
@@ -17,6 +18,7 @@ namespace bottomless::train {
 struct LoadOptions {
   std::optional<at::ScalarType> dtype;  // none: config.json's, or else that of the first tensor
   std::optional<double> dropout;        // none: config.json's
+  Progress progress;
 };
 
 Result<ModelConfig> load_config(const std::filesystem::path& directory);
@@ -34,6 +36,7 @@ struct SaveOptions {
   at::ScalarType dtype = at::kFloat;  // of the files
   Bytes most_bytes = 5'000'000'000;   // of the tensors in one file, unless one alone has more
   std::filesystem::path tokenizer;    // a directory whose tokenizer files are copied; empty: none
+  Progress progress;
 };
 
 // Writes beside the directory, brings it to the disk and then puts it in place: `directory` is the old one or the new one,

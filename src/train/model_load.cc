@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "checkpoint/files.h"
 #include "torch/errors.h"
@@ -97,10 +98,12 @@ Result<void> check_all(const TensorDirectory& directory, const ModelConfig& conf
 
 class FromFiles final : public ParameterSource {
  public:
-  FromFiles(const TensorDirectory& directory, const NamesInFiles& names, at::ScalarType type)
-      : directory_(directory), names_(names), type_(type) {}
+  FromFiles(const TensorDirectory& directory, const NamesInFiles& names, at::ScalarType type,
+            Progress progress)
+      : directory_(directory), names_(names), type_(type), progress_(std::move(progress)) {}
 
   torch::Tensor make(const ParameterSpec& spec) override {
+    if (progress_) progress_(spec.name);
     at::Tensor made = at::empty(spec.shape, at::TensorOptions(type_));
     const Result<void> filled = fill(*directory_.find(names_.of(spec.name)), made);
     if (!filled.ok()) throw_error(filled.error());
@@ -128,6 +131,7 @@ class FromFiles final : public ParameterSource {
   const TensorDirectory& directory_;
   const NamesInFiles& names_;
   const at::ScalarType type_;
+  const Progress progress_;
   Staging staging_;
 };
 
@@ -171,7 +175,7 @@ Result<std::shared_ptr<Model>> load_model(const path& directory, const LoadOptio
   const auto* first = opened.value().find(opened.value().any_name());
   const at::ScalarType type =
       options.dtype.value_or(wanted.dtype.value_or(*scalar_type(first->tensor->dtype)));
-  FromFiles source(opened.value(), names, type);
+  FromFiles source(opened.value(), names, type, options.progress);
   try {
     return make_model(wanted, source);
   } catch (const c10::Error& error) {

@@ -112,7 +112,7 @@ Result<void> write_directory(Files& files, const NamedTensors& tensors, const Mo
   for (const Shard& shard : shards) {
     const std::span part(tensors.data() + shard.begin, shard.end - shard.begin);
     if (Result<void> written =
-            write_tensor_file(files, directory / shard.name, part, options.dtype);
+            write_tensor_file(files, directory / shard.name, part, options.dtype, options.progress);
         !written.ok())
       return written;
   }

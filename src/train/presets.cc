@@ -84,6 +84,7 @@ class Seeded final : public ParameterSource {
       : range_(config.initializer_range), layers_(config.layers), options_(options) {}
 
   torch::Tensor make(const ParameterSpec& spec) override {
+    if (options_.progress) options_.progress(spec.name);
     at::Tensor made = at::empty(spec.shape, at::TensorOptions(options_.dtype));
     const Result<void> filled =
         in_pieces(made, Access::write, "initialise '" + spec.name + "'",

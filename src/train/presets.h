@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "train/models/model.h"
+#include "train/progress.h"
 
 namespace bottomless::train {
 
@@ -22,6 +23,7 @@ Result<ModelConfig> preset(std::string_view name, std::optional<int64_t> vocabul
 struct InitialOptions {
   uint64_t seed = 0;
   at::ScalarType dtype = at::kFloat;
+  Progress progress;
 };
 
 // Each parameter is filled piece by piece from a generator of its own, seeded by its name: the result depends on the seed

@@ -1,59 +1,91 @@
 #include "train/ranks.h"
 
-#include <ATen/ops/from_blob.h>
 #include <bottomless/shard.h>
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <optional>
-#include <torch/csrc/distributed/c10d/Types.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 
 #include "base/started_rank.h"
+#include "ranks/meeting.h"
+#include "torch/c10d_transport.h"
 #include "torch/errors.h"
+#include "torch/process.h"
 
 namespace bottomless::train {
 
-Result<Ranks> Ranks::join() {
+struct Ranks::Connection {
+  explicit Connection(c10::intrusive_ptr<c10d::Backend> backend) : transport(std::move(backend)) {}
+  ~Connection() {
+    meeting.reset();
+    if (session) (*session)->engine().discharge(charged);
+  }
+
+  C10dTransport transport;
+  std::unique_ptr<Meeting> meeting;
+  std::optional<SessionUse> session;  // that is charged
+  Bytes charged = 0;
+};
+
+Ranks::Ranks() = default;
+Ranks::Ranks(Ranks&& other) noexcept = default;
+Ranks& Ranks::operator=(Ranks&& other) noexcept = default;
+Ranks::~Ranks() = default;
+
+Result<Ranks> Ranks::join(std::chrono::seconds deadline) {
   const Result<std::optional<StartedRank>> started = started_rank();
   if (!started.ok()) return started.error();
   Ranks ranks;
   if (!started.value() || started.value()->ranks == 1) return ranks;
   ranks.rank_ = started.value()->rank;
   ranks.count_ = started.value()->ranks;
-  ranks.connection_ = connect();
+  ranks.deadline_ = deadline;
+  ranks.connection_ = std::make_unique<Connection>(ranks.connect());
+  Result<std::unique_ptr<Meeting>> meeting = Meeting::start(
+      ranks.connection_->transport,
+      {.purpose = "train on " + std::to_string(ranks.count_) + " ranks", .deadline = deadline});
+  if (!meeting.ok()) return meeting.error();
+  ranks.connection_->meeting = std::move(meeting).value();
   return ranks;
 }
 
-c10::intrusive_ptr<c10d::Backend> Ranks::connect() { return join_ranks(); }
+c10::intrusive_ptr<c10d::Backend> Ranks::connect() const { return join_ranks(deadline_); }
 
-// Equally many bytes from each. A sum in which every byte has one term that is not zero: done in place, in memory that is
-// nobody's block.
-std::vector<std::byte> Ranks::gather(std::span<const std::byte> own) {
-  std::vector<std::byte> all(own.size() * static_cast<size_t>(count_));
-  std::copy(own.begin(), own.end(),
-            all.begin() + static_cast<std::ptrdiff_t>(own.size() * static_cast<size_t>(rank_)));
-  if (connection_ == nullptr || own.empty()) return all;
-  std::vector<at::Tensor> tensors{
-      at::from_blob(all.data(), {static_cast<int64_t>(all.size())}, at::TensorOptions(at::kByte))};
-  try {
-    connection_->allreduce(tensors, {})->wait();
-  } catch (const std::exception&) {  // Gloo says where in its sources, and not more
-    throw_error({Code::io, "train on " + std::to_string(count_) + " ranks: rank " +
-                               std::to_string(rank_) +
-                               " has lost another one, which has ended; see what that one said"});
-  }
-  return all;
+Result<void> Ranks::charge_to_limit() {
+  if (connection_ == nullptr) return {};
+  SessionUse session = Process::get().sessions().use_current();
+  if (!session) return {};
+  const Bytes own = Meeting::own_memory(count_);
+  if (Result<void> charged = session->engine().charge(own, nullptr, "speaking with other ranks");
+      !charged.ok())
+    return charged;
+  connection_->charged = own;
+  connection_->session.emplace(std::move(session));
+  return {};
+}
+
+void Ranks::is_at(const std::string& what) {
+  if (connection_ != nullptr) connection_->meeting->is_at(what);
+}
+
+void Ranks::goes_on() {
+  if (connection_ != nullptr) connection_->meeting->goes_on();
+}
+
+// What each says, by rank.
+std::vector<std::vector<std::byte>> Ranks::gather(std::span<const std::byte> own) {
+  if (connection_ == nullptr) return {{own.begin(), own.end()}};
+  Result<std::vector<std::vector<std::byte>>> heard = connection_->meeting->meet(own);
+  if (!heard.ok()) throw_error(heard.error());
+  return std::move(heard).value();
 }
 
 std::vector<double> Ranks::sum(const std::vector<double>& values) {
-  const std::vector<std::byte> all = gather(std::as_bytes(std::span(values)));
   std::vector<double> sums(values.size(), 0);
   std::vector<double> theirs(values.size());
-  const size_t bytes = values.size() * sizeof(double);
-  for (size_t rank = 0; rank < static_cast<size_t>(count_); ++rank) {
-    std::memcpy(theirs.data(), all.data() + rank * bytes, bytes);
+  for (const std::vector<std::byte>& said : gather(std::as_bytes(std::span(values)))) {
+    std::memcpy(theirs.data(), said.data(), std::min(said.size(), values.size() * sizeof(double)));
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += theirs[i];
   }
   return sums;
@@ -62,22 +94,13 @@ std::vector<double> Ranks::sum(const std::vector<double>& values) {
 bool Ranks::any(bool here) { return sum({here ? 1.0 : 0.0}).front() > 0; }
 
 std::vector<std::string> Ranks::all_say(const std::string& text) {
-  const uint64_t own = text.size();
-  const std::vector<std::byte> lengths = gather(std::as_bytes(std::span(&own, 1)));
-  std::vector<uint64_t> sizes(static_cast<size_t>(count_));
-  std::memcpy(sizes.data(), lengths.data(), lengths.size());
-  std::string padded = text;
-  padded.resize(*std::max_element(sizes.begin(), sizes.end()));
-  const std::vector<std::byte> all = gather(std::as_bytes(std::span(padded)));
   std::vector<std::string> said;
-  for (size_t rank = 0; rank < sizes.size(); ++rank)
-    said.emplace_back(reinterpret_cast<const char*>(all.data()) + rank * padded.size(),
-                      sizes[rank]);
+  for (const std::vector<std::byte>& bytes : gather(std::as_bytes(std::span(text))))
+    said.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return said;
 }
 
 Result<void> Ranks::agree(const Result<void>& here) {
-  if (!any(!here.ok())) return {};
   const std::vector<std::string> said = all_say(here.ok() ? "" : here.error().message);
   for (size_t rank = 0; rank < said.size(); ++rank) {
     if (said[rank].empty()) continue;

@@ -87,8 +87,8 @@ ShardedUpdates::ShardedUpdates(Model& model, NamedTensors trained, const UpdateO
       options_(options),
       ranks_(ranks),
       optimizer_(make_optimizer(tensors_of(trained_), without_clipping(options))),
-      shard_(model, *optimizer_, Ranks::connect(),
-             {.stage = stage, .buffers = Buffers::of_each_rank}),
+      shard_(model, *optimizer_, ranks.connect(),
+             {.stage = stage, .deadline = ranks.deadline(), .buffers = Buffers::of_each_rank}),
       inside_(shard_) {
   for (size_t i = 0; i < inside_.parameters().size(); ++i)
     indices_.emplace(inside_.parameters()[i].unsafeGetTensorImpl(), i);

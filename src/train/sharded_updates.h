@@ -35,6 +35,7 @@ class ShardedUpdates final : public Updates {
                     const nlohmann::json& extra) override;
   Result<void> load(const std::filesystem::path& directory, const std::vector<TensorSpec>& saved,
                     const NamedTensors& kept) override;
+  std::optional<Bytes> received() const override { return shard_.stats().received_bytes; }
 
  private:
   using States = std::map<std::string, torch::Tensor>;

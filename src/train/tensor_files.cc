@@ -29,13 +29,15 @@ Result<void> write_tensor(TensorFileWriter& writer, const NamedTensor& named, at
 }
 
 Result<void> write_tensor_file(Files& files, const std::filesystem::path& path,
-                               std::span<const NamedTensor> tensors, at::ScalarType type) {
+                               std::span<const NamedTensor> tensors, at::ScalarType type,
+                               const Progress& progress) {
   std::vector<TensorSpec> specs;
   for (const NamedTensor& named : tensors) specs.push_back(spec_of(named, type));
   Result<std::unique_ptr<TensorFileWriter>> writer =
       TensorFileWriter::create(files, path, std::move(specs), {{"format", "pt"}});
   if (!writer.ok()) return writer.error();
   for (const NamedTensor& named : tensors) {
+    if (progress) progress(named.name);
     if (Result<void> written = write_tensor(*writer.value(), named, type); !written.ok())
       return written;
   }

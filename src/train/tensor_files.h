@@ -8,6 +8,7 @@
 
 #include "checkpoint/tensor_file_writer.h"
 #include "train/named_tensor.h"
+#include "train/progress.h"
 
 namespace bottomless::train {
 
@@ -19,6 +20,7 @@ Result<void> write_tensor(TensorFileWriter& writer, const NamedTensor& named, at
 
 // A file of them all, brought to the disk.
 Result<void> write_tensor_file(Files& files, const std::filesystem::path& path,
-                               std::span<const NamedTensor> tensors, at::ScalarType type);
+                               std::span<const NamedTensor> tensors, at::ScalarType type,
+                               const Progress& progress = {});
 
 }  // namespace bottomless::train

@@ -58,6 +58,10 @@ void add_amount(CLI::App& app, TrainOptions& options) {
          "too, 3 parameters, too")
       ->check(CLI::Range(1, 3))
       ->capture_default_str();
+  app.add_option("--deadline", options.deadline_seconds,
+                 "Seconds that a rank waits for another one that gives no sign of going on")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "Of order, chance and new parameters")
       ->capture_default_str();
 }

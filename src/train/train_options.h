@@ -25,6 +25,7 @@ struct TrainOptions {
   // Inside what.
   GrantedOptions granted;
   int stage = 3;  // where there are several ranks: see ShardOptions
+  int64_t deadline_seconds = 600;
 
   // How long and how much at once.
   int64_t steps = 0;  // 0: by epochs

@@ -39,6 +39,7 @@ NamedTensors TrainingRun::kept_parameters() const {
 }
 
 Result<void> TrainingRun::save_checkpoint() {
+  is_at("writing the checkpoint");
   const data::Position& at = loader_->position();
   const Result<std::string> config = to_json(config_, dtype_of(options_.precision).value());
   if (!config.ok()) return config.error();
@@ -111,6 +112,8 @@ StepMetrics TrainingRun::metrics_of(const StepOutcome& outcome, double rate, dou
   metrics.gradient_norm = outcome.gradient_norm;
   metrics.tokens_per_second = static_cast<double>(outcome.tokens) / seconds;
   if (estimate_.seconds > 0) metrics.hardware_share = estimate_.seconds / seconds;
+  if (const std::optional<Bytes> received = updates_->received())
+    metrics.received = static_cast<double>(*received);
   if (runtime_) {
     const Stats stats = runtime_->stats();
     for (const auto& [kind, bytes] : stats.resident_bytes) metrics.memory += bytes;
@@ -142,13 +145,16 @@ Result<void> TrainingRun::run() {
       .steps = steps_,
       .decay = data::parse_decay(options_.schedule).value(),
       .final_ratio = options_.final_share};
+  // Who sees the journal begin may send a signal to any rank.
+  const Interruption interruption;
+  if (Result<void> ready = ranks_.agree({}); !ready.ok()) return ready;
   std::optional<journal::RunJournal> journal;  // of the first rank
   if (Result<void> begun = ranks_.agree(begin_journal(journal)); !begun.ok()) return begun;
-  const Interruption interruption;
   const auto begin = std::chrono::steady_clock::now();
   const uint64_t first = step_;
   uint64_t saved = step_;
   while (step_ < steps_ && !ranks_.any(interruption.requested())) {
+    is_at("training");
     const double rate = data::rate_at(schedule, step_);
     const auto start = std::chrono::steady_clock::now();
     const StepOutcome outcome = trainer.step(step_, rate, *loader_);
@@ -160,8 +166,10 @@ Result<void> TrainingRun::run() {
     const auto is_time = [this](int64_t every) {
       return every > 0 && step_ % static_cast<uint64_t>(every) == 0;
     };
-    if (evaluation_rows_ && (step_ == steps_ || is_time(options_.evaluate_every)))
+    if (evaluation_rows_ && (step_ == steps_ || is_time(options_.evaluate_every))) {
+      is_at("evaluating");
       last_->evaluation_loss = trainer.evaluate(*evaluation_rows_);
+    }
     if (Result<void> recorded = ranks_.agree(journal ? journal->record(*last_) : Result<void>());
         !recorded.ok())
       return recorded;
@@ -202,8 +210,12 @@ Result<void> TrainingRun::begin_journal(std::optional<journal::RunJournal>& jour
 }
 
 Result<void> TrainingRun::write_model() {
-  const SaveOptions options{.dtype = dtype_of(options_.precision).value(),
-                            .tokenizer = tokenizer_directory_};
+  constexpr const char* kWriting = "writing the model";
+  is_at(kWriting);
+  const SaveOptions options{
+      .dtype = dtype_of(options_.precision).value(),
+      .tokenizer = tokenizer_directory_,
+      .progress = [this](const std::string& tensor) { is_at(kWriting, tensor); }};
   if (adapters_ != nullptr) {
     if (Result<void> done = adapters_->write(directory_.adapter(), options_.model); !done.ok())
       return done;

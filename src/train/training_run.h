@@ -45,10 +45,16 @@ class TrainingRun {
   bool speaks() const { return ranks_.is_first(); }
 
  private:
-  using Part = Result<void> (TrainingRun::*)();
+  struct Part {
+    const char* what;  // for ranks that wait
+    Result<void> (TrainingRun::*work)();
+  };
   Result<void> prepare_here();
   // The first rank makes what the others then find.
-  Result<void> one_then_all(Part part);
+  Result<void> one_then_all(const Part& part);
+  Result<void> all_do(const Part& part);
+  // Tells ranks that wait what this one is at. `how_far`: in that.
+  void is_at(const std::string& what, const std::string& how_far = "");
   Result<void> open_tokenizer();
   Result<void> open_data();
   Result<void> open_model();
@@ -94,10 +100,10 @@ class TrainingRun {
   uint64_t trained_tokens_ = 0;
   uint64_t trained_targets_ = 0;  // of these, that counted; since this process began
   uint64_t trained_parameters_ = 0;
+  ResidentPeaks resident_;
   RunEstimate estimate_;
   std::optional<StepMetrics> last_;
   std::vector<std::string> stats_;  // of each rank, as JSON; when the run is over
 };
 
 }  // namespace bottomless::train
-  ResidentPeaks resident_;

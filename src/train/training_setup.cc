@@ -13,6 +13,7 @@
 #include "train/local_updates.h"
 #include "train/machine_speed.h"
 #include "train/model_directory.h"
+#include "train/network_speed.h"
 #include "train/presets.h"
 #include "train/sharded_updates.h"
 #include "train/token_encoder.h"
@@ -22,6 +23,11 @@ namespace bottomless::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What a rank is at.
+constexpr const char* kTokenizer = "opening or training the tokenizer";
+constexpr const char* kData = "opening or tokenising the data";
+constexpr const char* kModel = "loading the model";
 
 bool is_preset(const std::string& name) {
   const std::vector<std::string> names = preset_names();
@@ -58,28 +64,46 @@ void TrainingRun::say(const std::string& text) {
   if (progress_) progress_->say(text);
 }
 
+void TrainingRun::is_at(const std::string& what, const std::string& how_far) {
+  const uint64_t begun = std::min(step_ + 1, std::max<uint64_t>(steps_, 1));
+  const std::string when = (model_ == nullptr ? "before step " : "step ") + std::to_string(begun);
+  ranks_.is_at(when + ", " + what + (how_far.empty() ? "" : " (" + how_far + ")"));
+}
+
 Result<void> TrainingRun::prepare() {
-  Result<Ranks> ranks = Ranks::join();
+  Result<Ranks> ranks = Ranks::join(std::chrono::seconds(options_.deadline_seconds));
   if (!ranks.ok()) return ranks.error();
   ranks_ = std::move(ranks).value();
   if (ranks_.is_first()) progress_.emplace(stream_);
-  if (Result<void> done = ranks_.agree(prepare_here()); !done.ok()) return done;
-  for (const Part part : {&TrainingRun::open_tokenizer, &TrainingRun::open_data}) {
+  if (Result<void> done = all_do({"beginning", &TrainingRun::prepare_here}); !done.ok())
+    return done;
+  for (const Part& part :
+       {Part{kTokenizer, &TrainingRun::open_tokenizer}, Part{kData, &TrainingRun::open_data}}) {
     if (Result<void> done = one_then_all(part); !done.ok()) return done;
   }
-  if (Result<void> done = ranks_.agree(tell_estimate()); !done.ok() || options_.dry_run)
+  if (Result<void> done = all_do({"measuring the machine", &TrainingRun::tell_estimate});
+      !done.ok() || options_.dry_run)
     return done;
-  for (const Part part : {&TrainingRun::open_model, &TrainingRun::choose_parameters}) {
-    if (Result<void> done = ranks_.agree((this->*part)()); !done.ok()) return done;
+  for (const Part& part : {Part{kModel, &TrainingRun::open_model},
+                           Part{"handing out shares", &TrainingRun::choose_parameters}}) {
+    if (Result<void> done = all_do(part); !done.ok()) return done;
   }
   return options_.resume ? resume() : Result<void>();
 }
 
-Result<void> TrainingRun::one_then_all(Part part) {
-  if (Result<void> done = ranks_.agree(ranks_.is_first() ? (this->*part)() : Result<void>());
+Result<void> TrainingRun::all_do(const Part& part) {
+  is_at(part.what);
+  const Result<void> done = (this->*part.work)();
+  is_at(std::string("done with ") + part.what);
+  return ranks_.agree(done);
+}
+
+Result<void> TrainingRun::one_then_all(const Part& part) {
+  is_at((ranks_.is_first() ? "" : "waiting for rank 0: ") + std::string(part.what));
+  if (Result<void> done = ranks_.agree(ranks_.is_first() ? (this->*part.work)() : Result<void>());
       !done.ok())
     return done;
-  return ranks_.agree(ranks_.is_first() ? Result<void>() : (this->*part)());
+  return ranks_.is_first() ? ranks_.agree({}) : all_do(part);
 }
 
 Result<void> TrainingRun::prepare_here() {
@@ -106,9 +130,11 @@ Result<void> TrainingRun::prepare_here() {
   }
   // Shares are kept under a limit, whatever it is.
   if (ranks_.count() > 1 && !options_.granted.memory) options_.granted.memory = automatic_memory();
+  resident_.limit_begins();
   if (const auto wanted = runtime_options(options_.granted, directory_.path)) {
     options_.granted.disk = wanted->disk;
     runtime_.emplace(*wanted);
+    if (Result<void> charged = ranks_.charge_to_limit(); !charged.ok()) return charged;
   }
   torch::manual_seed(options_.seed);
   return {};
@@ -126,11 +152,13 @@ Result<void> TrainingRun::open_tokenizer() {
       say("training a tokenizer of " + std::to_string(options_.vocabulary) + " tokens on the data");
       text::BpeTraining training;
       training.vocabulary = options_.vocabulary;
+      training.progress = [this](double share) {
+        is_at(kTokenizer, std::to_string(std::lround(100 * share)) + " %");
+      };
       if (Result<void> trained =
               text::train_byte_level_bpe(files.value(), training, tokenizer_directory_);
           !trained.ok())
         return trained;
-  resident_.limit_begins();
     }
   }
   Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::open_tokenizer(tokenizer_directory_);
@@ -171,6 +199,7 @@ Result<void> TrainingRun::open_data() {
   fs::create_directories(directory_.tokens(), failed);
   data::CacheRequest request{.data = std::move(files).value(), .directory = directory_.tokens()};
   request.options.threads = std::max(1u, std::thread::hardware_concurrency());
+  request.options.progress = [this](Bytes done) { is_at(kData, format_bytes(done) + " so far"); };
   Result<data::TokenCache> tokens = data::TokenCache::open(*files_, request, *encoder_);
   if (!tokens.ok()) return tokens.error();
   tokens_ = std::move(tokens).value();
@@ -200,10 +229,12 @@ Result<void> TrainingRun::open_data() {
 
 Result<void> TrainingRun::tell_estimate() {
   const at::ScalarType dtype = dtype_of(options_.precision).value();
+  const double network_rate = measure_network(ranks_);  // first: all ranks come to this
   Result<RunMachine> measured = measure_machine(
       options_.granted.disk, dtype, options_.granted.memory.value_or(automatic_memory()));
   if (!measured.ok()) return measured.error();
   RunMachine machine = measured.value();
+  machine.network_rate = network_rate;
   if (options_.granted.disk_limit)
     machine.disk_free = std::min(machine.disk_free, *options_.granted.disk_limit);
 
@@ -235,6 +266,8 @@ Result<void> TrainingRun::tell_estimate() {
   shape.micro_batches = static_cast<uint64_t>(options_.accumulate);
   shape.length = static_cast<uint64_t>(options_.length);
   shape.state_share = 1.0 / ranks_.count();
+  shape.ranks = static_cast<unsigned>(ranks_.count());
+  shape.gathered = options_.stage >= 3 ? Gathered::given_up : Gathered::kept;
   if (options_.stage >= 2) shape.gradient_share = shape.state_share;
   if (options_.stage >= 3) shape.parameter_share = shape.state_share;
   trained_parameters_ = shape.trained;
@@ -251,12 +284,15 @@ Result<void> TrainingRun::open_model() {
     model_ = unfilled_model(config_, dtype);
     return {};
   }
+  const Progress progress = [this](const std::string& tensor) { is_at(kModel, tensor); };
   Result<std::shared_ptr<Model>> model =
       is_preset(options_.model)
-          ? new_model(config_, {.seed = options_.seed, .dtype = dtype})
-          : load_model(model_in(options_.model), {.dtype = dtype, .dropout = options_.dropout});
+          ? new_model(config_, {.seed = options_.seed, .dtype = dtype, .progress = progress})
+          : load_model(model_in(options_.model),
+                       {.dtype = dtype, .dropout = options_.dropout, .progress = progress});
   if (!model.ok()) return model.error();
   model_ = std::move(model).value();
+  resident_.model_is_loaded();
   return {};
 }
 
@@ -292,7 +328,6 @@ Result<void> TrainingRun::choose_parameters() {
 
 nlohmann::json TrainingRun::fixed_settings() const {
   return {{"model", options_.model},
-  resident_.model_is_loaded();
           {"--length", options_.length},
           {"rows of a step (--batch, --accumulate, ranks)", rows_of_step()},
           {"--seed", options_.seed},
@@ -311,10 +346,13 @@ nlohmann::json TrainingRun::outcome() const {
                             {"targets", trained_targets_},
                             {"parameters", count_parameters(config_)},
                             {"trained", trained_parameters_},
+                            {"resident", resident_.to_json()},
                             {"out", directory_.path.string()}};
   outcome["estimate"] = {{"least_memory_bytes", estimate_.least_memory},
                          {"read_bytes", estimate_.all.read},
-                         {"written_bytes", estimate_.all.written}};
+                         {"written_bytes", estimate_.all.written},
+                         {"received_bytes", estimate_.received},
+                         {"network_seconds", estimate_.network_seconds}};
   if (last_) outcome["last"] = nlohmann::json::parse(line_of(*last_));
   if (runtime_) outcome["stats"] = nlohmann::json::parse(to_json(runtime_->stats()));
   if (ranks_.count() > 1) {
@@ -325,4 +363,3 @@ nlohmann::json TrainingRun::outcome() const {
 }
 
 }  // namespace bottomless::train
-                            {"resident", resident_.to_json()},

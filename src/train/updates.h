@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -71,6 +72,9 @@ class Updates {
                             const NamedTensors& kept, const nlohmann::json& extra) = 0;
   virtual Result<void> load(const std::filesystem::path& directory,
                             const std::vector<TensorSpec>& saved, const NamedTensors& kept) = 0;
+
+  // From other ranks so far; none: there are none.
+  virtual std::optional<Bytes> received() const { return std::nullopt; }
 
  protected:
   Updates() = default;
