@@ -151,18 +151,25 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_merging(
 std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_likelihood(
     std::string_view normalized) const {
   constexpr float kUnknownPenalty = 10;
+  constexpr float kLeastSum = -100000;
   struct Best {  // of all ways to get to one place of the text
     int32_t id = kNone;
     float score = 0;
     size_t from = 0;
   };
   std::vector<Best> best(normalized.size() + 1);
+  size_t furthest = 0;
   const auto offer = [&](size_t from, size_t to, int32_t id, float score) {
     const float total = score + best[from].score;
     if (best[to].id != kNone && total <= best[to].score) return;
     best[to] = {id, total, from};
+    furthest = std::max(furthest, to);
   };
   for (size_t from = 0; from < normalized.size();) {
+    // Large sums would be coarse. Rounding decides between ways that are about equal, so it is done where sentencepiece does it.
+    if (const float base = best[from].score; base < kLeastSum) {
+      for (size_t to = from; to <= furthest; ++to) best[to].score -= base;
+    }
     const size_t character = bytes_of_character(normalized[from]);
     bool has_character = false;
     uint32_t node = ByteTrie::kRoot;

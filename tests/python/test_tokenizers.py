@@ -3,8 +3,11 @@
 compare_tokenizers.py does the same on a million lines.
 """
 
+import argparse
 import json
 import os
+import pathlib
+import statistics
 
 import compare_tokenizers
 import pytest
@@ -23,6 +26,14 @@ LINES = 1700  # for each of the twelve
 @pytest.mark.parametrize("name", [*tokenizer_models.JSON_MODELS, *tokenizer_models.SENTENCEPIECE_MODELS])
 def test_ids_and_text_are_those_of_pypi(name):
     assert compare_tokenizers.compare(None, name, LINES, SEED) == 0
+
+
+@pytest.mark.parametrize("name", [*tokenizer_models.JSON_MODELS, *tokenizer_models.SENTENCEPIECE_MODELS])
+def test_long_texts_are_cut_as_pypi_cuts_them(tmp_path, name):
+    """Sums over tens of thousands of pieces are rounded as there."""
+    texts = [pathlib.Path(module.__file__).read_text() for module in (argparse, pathlib, statistics)]
+    oracle = compare_tokenizers.Oracle(name, tmp_path)
+    assert [*compare_tokenizers.differences(None, oracle, texts)] == []
 
 
 def all_characters():
