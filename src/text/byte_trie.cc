@@ -1,38 +1,50 @@
 #include "text/byte_trie.h"
 
+#include <utility>
+
 namespace bottomless::text {
 namespace {
 
 constexpr int32_t kNone = -1;
-
-uint64_t key_of(uint32_t node, char byte) {
-  return (uint64_t{node} << 8) | static_cast<uint8_t>(byte);
-}
+constexpr unsigned kFirstBits = 4;
 
 }  // namespace
 
-ByteTrie::ByteTrie() : values_{kNone} {}
+ByteTrie::ByteTrie()
+    : children_(size_t{1} << kFirstBits), shift_(64 - kFirstBits), values_{kNone} {}
+
+void ByteTrie::add(const Child& child) {
+  if (2 * (count_ + 1) > children_.size()) {
+    const std::vector<Child> before = std::exchange(children_, {});
+    children_.resize(2 * before.size());
+    --shift_;
+    count_ = 0;
+    for (const Child& each : before) {
+      if (each.key != 0) add(each);
+    }
+  }
+  size_t at = place_of(child.key);
+  while (children_[at].key != 0) at = (at + 1) & (children_.size() - 1);
+  children_[at] = child;
+  ++count_;
+}
 
 void ByteTrie::insert(std::string_view key, int32_t value) {
   uint32_t node = kRoot;
   for (const char byte : key) {
-    const auto [child, is_new] =
-        children_.emplace(key_of(node, byte), static_cast<uint32_t>(values_.size()));
-    if (is_new) values_.push_back(kNone);
-    node = child->second;
+    const auto next = step(node, byte);
+    const auto added = static_cast<uint32_t>(values_.size());
+    if (!next) {
+      values_.push_back(kNone);
+      if (node == kRoot) {
+        first_[static_cast<uint8_t>(byte)] = added;
+      } else {
+        add({key_of(node, byte), added});
+      }
+    }
+    node = next.value_or(added);
   }
   values_[node] = value;
-}
-
-std::optional<uint32_t> ByteTrie::step(uint32_t node, char byte) const {
-  const auto child = children_.find(key_of(node, byte));
-  if (child == children_.end()) return {};
-  return child->second;
-}
-
-std::optional<int32_t> ByteTrie::value(uint32_t node) const {
-  if (values_[node] == kNone) return {};
-  return values_[node];
 }
 
 std::optional<ByteTrie::Match> ByteTrie::longest_prefix(std::string_view text) const {

@@ -1,9 +1,10 @@
 #include "text/sentencepiece_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <limits>
-#include <queue>
+#include <utility>
 
 #include "text/decoder.h"
 #include "text/utf8.h"
@@ -12,6 +13,27 @@ namespace bottomless::text {
 namespace {
 
 constexpr int32_t kNone = -1;
+constexpr uint32_t kEnd = std::numeric_limits<uint32_t>::max();
+constexpr std::string_view kBlank = "\xE2\x96\x81";
+
+std::string_view joined(std::string_view left, std::string_view right) {
+  return {left.data(), left.size() + right.size()};
+}
+
+// Numbers in the order of scores.
+uint32_t rank_of(float score) {
+  const auto bits = std::bit_cast<uint32_t>(score + 0.0F);  // there is one zero
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// Whether it has a blank behind another character.
+bool has_inner_blank(std::string_view piece) {
+  for (size_t at = piece.find(kBlank, 1); at != std::string_view::npos;
+       at = piece.find(kBlank, at + 1)) {
+    if (!piece.substr(0, at).ends_with(kBlank)) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -35,11 +57,17 @@ Result<SentencepieceModel> SentencepieceModel::make(SentencepieceFile file) {
     const bool is_searched = piece.kind == Piece::Kind::normal ||
                              piece.kind == Piece::Kind::user_defined ||
                              piece.kind == Piece::Kind::unused;
-    if (piece.text.empty() ||
-        !(is_searched ? model.pieces_ : model.reserved_).emplace(piece.text, id).second) {
+    const auto text_of = [&](int32_t other) {
+      return std::string_view(model.file_.pieces[other].text);
+    };
+    if (piece.text.empty() || !(is_searched ? model.pieces_.insert(piece.text, id, text_of)
+                                            : model.reserved_.emplace(piece.text, id).second)) {
       return Error{Code::corrupt, "the piece '" + piece.text + "' is empty or stands twice"};
     }
-    if (is_searched && model.file_.kind == Kind::unigram) model.searched_.insert(piece.text, id);
+    if (is_searched && has_inner_blank(piece.text)) model.blanks_begin_pieces_ = false;
+    if (is_searched && model.file_.kind == Kind::unigram && !model.is_unused(id))
+      model.searched_.insert(piece.text, id);
+    model.weights_.push_back({piece.score, piece.kind == Piece::Kind::user_defined});
     if (piece.kind == Piece::Kind::user_defined) model.user_defined_.insert(piece.text, id);
     if (piece.kind == Piece::Kind::unknown) model.unknown_ = id;
     if (piece.kind == Piece::Kind::byte && byte_of_token(piece.text) >= 0) {
@@ -50,6 +78,8 @@ Result<SentencepieceModel> SentencepieceModel::make(SentencepieceFile file) {
       model.greatest_score_ = std::max(model.greatest_score_, piece.score);
     }
   }
+  for (const auto& [text, id] : model.reserved_)
+    model.has_text_twice_ = model.has_text_twice_ || model.find(text) != kNone;
   if (model.unknown_ == kNone) return Error{Code::corrupt, "it has no unknown piece"};
   if (model.file_.falls_back_to_bytes &&
       std::find(model.byte_ids_.begin(), model.byte_ids_.end(), kNone) != model.byte_ids_.end()) {
@@ -61,9 +91,8 @@ Result<SentencepieceModel> SentencepieceModel::make(SentencepieceFile file) {
 std::optional<int32_t> SentencepieceModel::id_of(std::string_view piece) const {
   const auto reserved = reserved_.find(piece);
   if (reserved != reserved_.end()) return reserved->second;
-  const auto found = pieces_.find(piece);
-  if (found != pieces_.end()) return found->second;
-  return {};
+  const int32_t found = find(piece);
+  return found == kNone ? std::nullopt : std::optional(found);
 }
 
 std::vector<SentencepieceModel::Cut> SentencepieceModel::cut(std::string_view normalized) const {
@@ -71,80 +100,109 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut(std::string_view no
                                                     : cut_by_likelihood(normalized);
 }
 
-std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_merging(
-    std::string_view normalized) const {
-  constexpr uint32_t kEnd = std::numeric_limits<uint32_t>::max();
-  struct Symbol {
-    std::string_view text;  // empty: merged into the one before
-    uint32_t previous;
-    uint32_t next;
-    bool is_fixed;
-  };
-  std::vector<Symbol> symbols;
-  for (size_t at = 0; at < normalized.size();) {
-    const auto fixed = user_defined_.longest_prefix(normalized.substr(at));
-    const size_t bytes = fixed ? fixed->bytes : bytes_of_character(normalized[at]);
-    const auto index = static_cast<uint32_t>(symbols.size());
-    symbols.push_back({normalized.substr(at, bytes), index == 0 ? kEnd : index - 1, index + 1,
-                       fixed.has_value()});
-    at += bytes;
-  }
-  if (symbols.empty()) return {};
-  symbols.back().next = kEnd;
+struct SentencepieceModel::Symbol {
+  std::string_view text;  // empty: merged into the one before
+  uint32_t previous;
+  uint32_t next;
+  int32_t id;  // kNone: not a result of merging
+  bool is_fixed;
+};
 
+// What one merging after the other needs.
+struct SentencepieceModel::Merging {
   struct Candidate {
-    float score;
-    uint32_t left;
+    uint64_t order;  // by score, and then from left to right
     uint32_t right;
-    size_t bytes;
-    bool operator<(const Candidate& other) const {
-      return score < other.score || (score == other.score && left > other.left);
-    }
+    uint32_t bytes;
+    int32_t id;
+
+    uint32_t left() const { return ~static_cast<uint32_t>(order); }
+    bool operator<(const Candidate& other) const { return order < other.order; }
   };
-  std::priority_queue<Candidate> queue;
+  std::vector<Candidate> heap;
+  // An unused piece may serve on the way to a longer one; what is left of it falls apart again.
   std::unordered_map<std::string_view, std::pair<std::string_view, std::string_view>> halves;
-  const auto joined = [&](const Symbol& left, const Symbol& right) {
-    return std::string_view(left.text.data(), left.text.size() + right.text.size());
+};
+
+// Symbols name each other by their place in the span.
+void SentencepieceModel::merge(std::span<Symbol> symbols, Merging& merging) const {
+  auto& heap = merging.heap;
+  heap.clear();
+  const auto found = [&](uint32_t left, uint32_t right) {
+    if (left == kEnd || right == kEnd || symbols[left].is_fixed || symbols[right].is_fixed)
+      return false;
+    const std::string_view text = joined(symbols[left].text, symbols[right].text);
+    const int32_t id = find(text);
+    if (id == kNone) return false;
+    heap.push_back({uint64_t{rank_of(file_.pieces[id].score)} << 32 | static_cast<uint32_t>(~left),
+                    right, static_cast<uint32_t>(text.size()), id});
+    if (is_unused(id)) merging.halves[text] = {symbols[left].text, symbols[right].text};
+    return true;
   };
   const auto offer = [&](uint32_t left, uint32_t right) {
-    if (left == kEnd || right == kEnd || symbols[left].is_fixed || symbols[right].is_fixed) return;
-    const std::string_view text = joined(symbols[left], symbols[right]);
-    const auto piece = pieces_.find(text);
-    if (piece == pieces_.end()) return;
-    queue.push({file_.pieces[piece->second].score, left, right, text.size()});
-    // An unused piece may serve on the way to a longer one; what is left of it falls apart again.
-    if (is_unused(piece->second)) halves[text] = {symbols[left].text, symbols[right].text};
+    if (found(left, right)) std::push_heap(heap.begin(), heap.end());
   };
-  for (uint32_t i = 0; i + 1 < symbols.size(); ++i) offer(i, i + 1);
-  while (!queue.empty()) {
-    const Candidate top = queue.top();
-    queue.pop();
-    Symbol& left = symbols[top.left];
+  for (uint32_t i = 0; i + 1 < symbols.size(); ++i) found(i, i + 1);
+  std::make_heap(heap.begin(), heap.end());
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end());
+    const Merging::Candidate top = heap.back();
+    heap.pop_back();
+    Symbol& left = symbols[top.left()];
     Symbol& right = symbols[top.right];
     if (left.text.empty() || right.text.empty() ||
         left.text.size() + right.text.size() != top.bytes) {
       continue;
     }
-    left.text = joined(left, right);
+    left.text = joined(left.text, right.text);
+    left.id = top.id;
     left.next = right.next;
-    if (right.next != kEnd) symbols[right.next].previous = top.left;
+    if (right.next != kEnd) symbols[right.next].previous = top.left();
     right.text = {};
-    offer(left.previous, top.left);
-    offer(top.left, left.next);
+    offer(left.previous, top.left());
+    offer(top.left(), left.next);
   }
+}
 
+std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_merging(
+    std::string_view normalized) const {
   std::vector<Cut> cuts;
-  const std::function<void(std::string_view)> emit = [&](std::string_view text) {
-    const int32_t id = id_or_unknown(text);
-    const auto parts = is_unused(id) ? halves.find(text) : halves.end();
-    if (parts == halves.end()) {
+  std::vector<Symbol> symbols;
+  Merging merging;
+  const std::function<void(std::string_view, int32_t)> emit = [&](std::string_view text,
+                                                                  int32_t id) {
+    const auto parts = is_unused(id) ? merging.halves.find(text) : merging.halves.end();
+    if (parts == merging.halves.end()) {
       cuts.push_back({text, id});
     } else {
-      emit(parts->second.first);
-      emit(parts->second.second);
+      emit(parts->second.first, id_or_unknown(parts->second.first));
+      emit(parts->second.second, id_or_unknown(parts->second.second));
     }
   };
-  for (uint32_t i = 0; i != kEnd; i = symbols[i].next) emit(symbols[i].text);
+  const auto end_group = [&] {
+    if (symbols.empty()) return;
+    symbols.back().next = kEnd;
+    merge(symbols, merging);
+    for (uint32_t i = 0; i != kEnd; i = symbols[i].next) {
+      const Symbol& symbol = symbols[i];
+      const bool is_known = symbol.id != kNone && !has_text_twice_;
+      emit(symbol.text, is_known ? symbol.id : id_or_unknown(symbol.text));
+    }
+    symbols.clear();
+  };
+  for (size_t at = 0; at < normalized.size();) {
+    const std::string_view rest = normalized.substr(at);
+    const auto fixed = user_defined_.longest_prefix(rest);
+    const size_t bytes = fixed ? fixed->bytes : bytes_of_character(rest[0]);
+    if (blanks_begin_pieces_ && rest.starts_with(kBlank) && !symbols.empty() &&
+        !symbols.back().text.ends_with(kBlank))
+      end_group();
+    const auto index = static_cast<uint32_t>(symbols.size());
+    symbols.push_back({rest.substr(0, bytes), index == 0 ? kEnd : index - 1, index + 1, kNone,
+                       fixed.has_value()});
+    at += bytes;
+  }
+  end_group();
   return cuts;
 }
 
@@ -155,14 +213,14 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_likelihood(
   struct Best {  // of all ways to get to one place of the text
     int32_t id = kNone;
     float score = 0;
-    size_t from = 0;
+    uint32_t back = 0;  // so many bytes
   };
   std::vector<Best> best(normalized.size() + 1);
   size_t furthest = 0;
   const auto offer = [&](size_t from, size_t to, int32_t id, float score) {
     const float total = score + best[from].score;
     if (best[to].id != kNone && total <= best[to].score) return;
-    best[to] = {id, total, from};
+    best[to] = {id, total, static_cast<uint32_t>(to - from)};
     furthest = std::max(furthest, to);
   };
   for (size_t from = 0; from < normalized.size();) {
@@ -179,11 +237,11 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_likelihood(
       node = *next;
       ++to;
       const auto id = searched_.value(node);
-      if (!id || is_unused(*id)) continue;
+      if (!id) continue;
       const auto length = static_cast<float>(to - from);
-      const bool is_fixed = file_.pieces[*id].kind == Piece::Kind::user_defined;
+      const auto [score, is_fixed] = weights_[*id];
       // A bonus that makes sure that it is taken.
-      offer(from, to, *id, is_fixed ? length * greatest_score_ - 0.1F : file_.pieces[*id].score);
+      offer(from, to, *id, is_fixed ? length * greatest_score_ - 0.1F : score);
       has_character = has_character || to - from == character;
     }
     if (!has_character) {
@@ -192,8 +250,8 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_likelihood(
     from += character;
   }
   std::vector<Cut> cuts;
-  for (size_t to = normalized.size(); to > 0; to = best[to].from) {
-    cuts.push_back({normalized.substr(best[to].from, to - best[to].from), best[to].id});
+  for (size_t to = normalized.size(); to > 0; to -= best[to].back) {
+    cuts.push_back({normalized.substr(to - best[to].back, best[to].back), best[to].id});
   }
   std::reverse(cuts.begin(), cuts.end());
   return cuts;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "text/byte_trie.h"
+#include "text/piece_table.h"
 #include "text/sentencepiece_file.h"
 
 namespace bottomless::text {
@@ -37,17 +39,32 @@ class SentencepieceModel {
 
  private:
   SentencepieceModel() = default;
+  struct Symbol;
+  struct Merging;
   std::vector<Cut> cut_by_merging(std::string_view normalized) const;
+  void merge(std::span<Symbol> symbols, Merging& merging) const;
   std::vector<Cut> cut_by_likelihood(std::string_view normalized) const;
   int32_t id_or_unknown(std::string_view piece) const { return id_of(piece).value_or(unknown_); }
+  int32_t find(std::string_view piece) const {
+    return pieces_.find(piece,
+                        [this](int32_t id) { return std::string_view(file_.pieces[id].text); });
+  }
   bool is_unused(int32_t id) const { return file_.pieces[id].kind == Piece::Kind::unused; }
 
   SentencepieceFile file_;
-  std::unordered_map<std::string_view, int32_t> pieces_;    // what text is cut into
+  PieceTable pieces_;                                       // what text is cut into
   std::unordered_map<std::string_view, int32_t> reserved_;  // the others
-  ByteTrie searched_;                                       // pieces_, for the unigram model
+  ByteTrie searched_;                                       // pieces_ in use, for the unigram model
   ByteTrie user_defined_;
+  struct Weight {
+    float score;
+    bool is_fixed;
+  };
+  std::vector<Weight> weights_;  // by id: what the unigram model asks for most, close together
   std::vector<int32_t> byte_ids_;
+  // No piece has a blank behind anything else: what blanks begin can be merged by itself.
+  bool blanks_begin_pieces_ = true;
+  bool has_text_twice_ = false;  // in pieces_ and in reserved_
   int32_t unknown_ = -1;
   float least_score_ = 0;
   float greatest_score_ = 0;
