@@ -132,8 +132,8 @@ def test_adapters_of_a_frozen_model_are_sharded(data, alone, tmp_path):
 def test_a_signal_to_one_rank_stops_all(data, tmp_path):
     out = tmp_path / "run"
     processes = start(2, data, out, "--steps", 10000, *LIMIT)
-    deadline = time.monotonic() + 60
-    while not (out / "metrics.jsonl").exists() and time.monotonic() < deadline:
+    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 1) and time.monotonic() < deadline:
         time.sleep(0.01)
     processes[1].send_signal(signal.SIGTERM)
     ended = finish(processes)
