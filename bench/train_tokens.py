@@ -51,7 +51,7 @@ def ours(directory, options, out):
     if done.returncode != 0:
         sys.exit(done.stderr)
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [step["seconds"] for step in steps[1:]]
+    return [step["step_seconds"] for step in steps[1:]]
 
 
 def theirs(model, optimizer, options):

@@ -193,8 +193,9 @@ Result<void> TrainingRun::run() {
     return done;
   if (runtime_) stats_ = ranks_.all_say(to_json(runtime_->stats()));
   if (step_ < steps_) {
-    say("stopped after step " + std::to_string(step_) + " of " + std::to_string(steps_) +
-        "; --resume goes on");
+    say(step_ == 0 ? "stopped before the first step: there is nothing to resume, start it again"
+                   : "stopped after step " + std::to_string(step_) + " of " +
+                         std::to_string(steps_) + "; --resume goes on");
     return {};
   }
   return ranks_.agree(writes ? write_model() : Result<void>());

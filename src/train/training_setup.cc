@@ -1,5 +1,6 @@
 // How a run comes to everything it needs, up to the first step.
 #include <bottomless/bytes.h>
+#include <malloc.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -28,6 +29,13 @@ namespace fs = std::filesystem;
 constexpr const char* kTokenizer = "opening or training the tokenizer";
 constexpr const char* kData = "opening or tokenising the data";
 constexpr const char* kModel = "loading the model";
+
+// Every step makes tensors of the same sizes. Given back to the kernel in between, their pages are cleared anew each time: with
+// GPT-2 124M that takes 5 % of a step.
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
 
 bool is_preset(const std::string& name) {
   const std::vector<std::string> names = preset_names();
@@ -135,6 +143,8 @@ Result<void> TrainingRun::prepare_here() {
     options_.granted.disk = wanted->disk;
     runtime_.emplace(*wanted);
     if (Result<void> charged = ranks_.charge_to_limit(); !charged.ok()) return charged;
+  } else {
+    keep_freed_memory();
   }
   torch::manual_seed(options_.seed);
   return {};
