@@ -46,15 +46,16 @@ inline constexpr std::array kTransitions{
     Transition{State::writing, State::resident, "the write ended, well or not"},
 };
 
+// There are many: every byte of one counts against the limit. Pins come first, where the base leaves room.
 struct Block : EvictionCandidate {
+  uint32_t pins = 0;
   Storage* storage = nullptr;
   std::byte* at = nullptr;
   Bytes bytes = 0;
   Place place;  // where its content lies below; kept when the memory is newer, to be written again
   std::unique_ptr<Error> failure;  // of the last fetch
   std::shared_ptr<Frames> lifted;  // its memory while it is written out of sight
-  uint32_t pins = 0;
-  uint32_t copying = 0;  // how many copy it out; who would write to it waits
+  uint32_t copying = 0;            // how many copy it out; who would write to it waits
   State state = State::away;
   Access access = Access::none;  // how it is mapped; a clean block is never writable
   bool dirty = false;            // the memory is newer than the place
