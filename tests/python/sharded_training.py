@@ -27,16 +27,18 @@ def batches(steps, rank=rank):
     return [torch.randn(8, WIDTH, generator=data) for _ in range(steps)]
 
 
-def train(model, optimizer, steps):
+def train(model, optimizer, steps, meet=False):
     for batch in batches(steps):
         optimizer.zero_grad()
         loss = model(batch).square().mean()
+        if meet:  # nobody is ahead
+            dist.barrier()
         loss.backward()
         optimizer.step()
         yield loss.item()
 
 
-def sharded(stage, memory, steps, count=8, disk_limit=None, env={}, **options):
+def sharded(stage, memory, steps, count=8, disk_limit=None, env={}, meet=False, **options):
     os.environ.update(env)
     try:
         with bottomless.limit(memory, disk, disk_limit=disk_limit) as runtime:
@@ -44,7 +46,7 @@ def sharded(stage, memory, steps, count=8, disk_limit=None, env={}, **options):
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
             sharded = bottomless.shard(model, optimizer, stage=stage, deadline=60, **options)
             losses, traffic = [], []
-            for loss in train(model, optimizer, steps):
+            for loss in train(model, optimizer, steps, meet):
                 losses.append(loss)
                 traffic.append(sharded.stats())
             stats = runtime.stats()

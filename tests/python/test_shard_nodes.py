@@ -10,7 +10,7 @@ TWO_NODES = {"LOCAL_WORLD_SIZE": "2"}  # of four ranks
 
 def test_only_the_first_gather_of_a_step_crosses_nodes(disk):
     steps = 4
-    plain = sharded(3, TIGHT, steps)
+    plain = sharded(3, TIGHT, steps, meet=True)
     hostile = sharded(3, TIGHT, 2, env=EAGERLY)
     cases = [plain, plain | {"node_shares": True}, hostile, hostile | {"node_shares": True}]
     results = train(cases, disk, ranks=4, env=TWO_NODES)
@@ -21,14 +21,16 @@ def test_only_the_first_gather_of_a_step_crosses_nodes(disk):
     others = 4 * PARAMETERS / 2 * (steps - 1)  # what the other node has
     for rank in results:
         check_moved(rank)
-        without, with_shares = (received(run, "received_parameter_across_bytes") for run in rank[:2])
-        assert without > 1.4 * others
-        # Once, and now and then again where a rank is ahead of the other one of its node.
-        assert with_shares < 0.8 * without
-        assert received(rank[1], "received_parameter_bytes") > 1.5 * with_shares
         for run in rank[:2]:
             mine = 4 * PARAMETERS * 3 / 4 * (steps - 1)
             assert received(run, "received_gradient_bytes") == pytest.approx(mine, rel=0.01)
+    across = [sum(received(rank[case], "received_parameter_across_bytes") for rank in results) for case in (0, 1)]
+    in_all = sum(received(rank[1], "received_parameter_bytes") for rank in results)
+    assert across[0] > 1.4 * others * len(results)
+    # Once, and now and then again where a rank asks before the other one of its node has kept its part. Without, it is memory
+    # that decides how much comes a second time.
+    assert across[1] < 0.9 * across[0]
+    assert in_all > 1.5 * across[1]
 
 
 def test_together_with_quantised_weights(disk):
