@@ -29,16 +29,6 @@ struct BenchOptions {
   bool json = false;
 };
 
-int usage(const std::string& problem) {
-  std::fprintf(stderr, "bottomless: %s\nsee 'bottomless bench disk --help'\n", problem.c_str());
-  return kUsage;
-}
-
-int failure(const Error& error) {
-  std::fprintf(stderr, "bottomless: %s\n", error.message.c_str());
-  return kFailed;
-}
-
 Result<Bytes> request_bytes(const std::string& option, const std::string& text) {
   Result<Bytes> bytes = parse_bytes(text);
   if (!bytes.ok()) return Error{Code::invalid_argument, option + ": " + bytes.error().message};
@@ -154,19 +144,19 @@ class DiskBench {
 };
 
 int bench_disk(const BenchOptions& options) {
-  if (options.rounds == 0) return usage("--rounds: at least 1");
+  if (options.rounds == 0) return usage_error("bench disk", "--rounds: at least 1");
   if (!(options.seconds > 0) || !std::isfinite(options.seconds))
-    return usage("--seconds: must be more than nothing");
+    return usage_error("bench disk", "--seconds: must be more than nothing");
   for (const unsigned depth : options.depths) {
-    if (depth == 0) return usage("--depth: at least 1");
+    if (depth == 0) return usage_error("bench disk", "--depth: at least 1");
   }
   const Result<Bytes> bytes = request_bytes("--bytes", options.bytes);
-  if (!bytes.ok()) return usage(bytes.error().message);
+  if (!bytes.ok()) return usage_error("bench disk", bytes.error().message);
   Result<std::vector<Load>> wanted = loads(options, bytes.value());
-  if (!wanted.ok()) return usage(wanted.error().message);
+  if (!wanted.ok()) return usage_error("bench disk", wanted.error().message);
 
   Result<BenchReport> report = DiskBench(options, bytes.value(), std::move(wanted).value()).run();
-  if (!report.ok()) return failure(report.error());
+  if (!report.ok()) return failure(report.error().message);
   if (options.json) {
     std::printf("%s\n", json_of(report.value()).dump().c_str());
     return kDone;

@@ -35,16 +35,6 @@ struct PlanOptions {
   bool json = false;
 };
 
-int fail(const std::string& problem) {
-  std::fprintf(stderr, "bottomless: plan: %s\n", problem.c_str());
-  return kFailed;
-}
-
-int usage(const std::string& problem) {
-  std::fprintf(stderr, "bottomless: plan: %s\nsee 'bottomless plan --help'\n", problem.c_str());
-  return kUsage;
-}
-
 Result<StepRecord> record_in(const fs::path& trace) {
   std::ifstream file(trace, std::ios::binary);
   std::ostringstream text;
@@ -119,23 +109,27 @@ Result<StepRecord> record_of_program(const PlanOptions& options) {
 }
 
 int plan(const PlanOptions& options) {
-  if (options.program.empty()) return usage("name a trace, or a program to try");
+  if (options.program.empty())
+    return usage_error("plan", "plan: name a trace, or a program to try");
   const std::string& first = options.program.front();
   const bool recorded = first.ends_with(".json");
-  if (recorded && options.program.size() > 1) return usage("options come before '" + first + "'");
+  if (recorded && options.program.size() > 1)
+    return usage_error("plan", "plan: options come before '" + first + "'");
   if (recorded && !(options.memory.empty() && options.disk.empty()))
-    return usage("--memory and --disk are for programs; '" + first + "' has run already");
+    return usage_error(
+        "plan", "plan: --memory and --disk are for programs; '" + first + "' has run already");
   if (!recorded && (options.memory.empty() || options.disk.empty()))
-    return usage("'" + first +
-                 "' is not a trace (.json): to try a program, say --memory and --disk");
+    return usage_error(
+        "plan",
+        "plan: '" + first + "' is not a trace (.json): to try a program, say --memory and --disk");
   const Result<StepRecord> record = recorded ? record_in(first) : record_of_program(options);
-  if (!record.ok()) return fail(record.error().message);
+  if (!record.ok()) return failure("plan: " + record.error().message);
   const Explanation found = explain(record.value());
   if (!options.report.empty()) {
     std::ofstream page(options.report, std::ios::binary);
     page << page_of(record.value(), found);
     page.close();
-    if (!page) return fail("'" + options.report + "' cannot be written");
+    if (!page) return failure("plan: '" + options.report + "' cannot be written");
   }
   if (options.json) {
     std::printf("%s\n", json_of(found).c_str());

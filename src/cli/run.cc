@@ -36,11 +36,6 @@ struct RunOptions {
   std::vector<std::string> program;
 };
 
-int usage(const std::string& problem) {
-  std::fprintf(stderr, "bottomless: %s\nsee 'bottomless run --help'\n", problem.c_str());
-  return kUsage;
-}
-
 bool is_number_of_passes(std::string_view text) {
   int passes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), passes);
@@ -59,11 +54,12 @@ bool is_starter(std::string_view name) {
 }
 
 int refuse_starter(const std::string& name) {
-  return usage(
+  return usage_error(
+      "run",
       "run '" + name +
-      "': it starts other processes, and those would not be under the limit; put it first, "
-      "as in torchrun --no-python ... bottomless run ... script.py, or "
-      "mpirun ... bottomless run ... script.py");
+          "': it starts other processes, and those would not be under the limit; put it first, "
+          "as in torchrun --no-python ... bottomless run ... script.py, or "
+          "mpirun ... bottomless run ... script.py");
 }
 
 bool is_elf(const fs::path& file) {
@@ -85,12 +81,12 @@ int run_python(const RunOptions& options, const fs::path& python, std::vector<st
       rest.erase(rest.begin());
     }
   }
-  if (rest.empty()) return usage("run: name a script to run");
+  if (rest.empty()) return usage_error("run", "run: name a script to run");
   const bool by_option = rest[0] == "-m" || rest[0] == "-c";
-  if (by_option && rest.size() < 2) return usage("run: " + rest[0] + " needs a value");
+  if (by_option && rest.size() < 2) return usage_error("run", "run: " + rest[0] + " needs a value");
   if (rest[0] == "-m" && is_starter(rest[1])) return refuse_starter(rest[1]);
   if (!by_option && !fs::exists(rest[0]))
-    return usage("run '" + rest[0] + "': there is no such script");
+    return usage_error("run", "run '" + rest[0] + "': there is no such script");
   command.insert(command.end(),
                  {"-m", "bottomless", "--memory", options.memory, "--disk", options.disk});
   if (!options.disk_limit.empty())
@@ -111,10 +107,12 @@ int run_python(const RunOptions& options, const fs::path& python, std::vector<st
 
 int run_executable(const RunOptions& options, const fs::path& program) {
   if (!options.update_in_backward.empty())
-    return usage(
+    return usage_error(
+        "run",
         "--update-in-backward: works for Python's optimizers; those of C++ have no hooks for it");
   if (options.steps > 0)
-    return usage("--steps: works for Python's optimizers; those of C++ cannot be interrupted");
+    return usage_error(
+        "run", "--steps: works for Python's optimizers; those of C++ cannot be interrupted");
   const auto preload = find_in_package("libbottomless_preload.so");
   if (!preload) {
     std::fprintf(
@@ -164,24 +162,25 @@ void resolve_automatic(RunOptions& options) {
 int run(RunOptions options) {
   const std::string& name = options.program.front();
   if (is_starter(fs::path(name).filename().string())) return refuse_starter(name);
-  if (const Result<void> put = put_rank(options); !put.ok()) return usage(put.error().message);
+  if (const Result<void> put = put_rank(options); !put.ok())
+    return usage_error("run", put.error().message);
   resolve_automatic(options);
   for (const auto& [option, text] :
        {std::pair("--memory", options.memory), {"--disk-limit", options.disk_limit}}) {
     if (text.empty()) continue;
     if (const Result<Bytes> size = parse_bytes(text); !size.ok()) {
-      return usage(std::string(option) + ": " + size.error().message);
+      return usage_error("run", std::string(option) + ": " + size.error().message);
     }
   }
   if (const std::string& passes = options.update_in_backward;
       !passes.empty() && !is_number_of_passes(passes)) {
-    return usage("--update-in-backward=" + passes +
-                 ": must be a number of backward passes, from 1 to 1000000");
+    return usage_error("run", "--update-in-backward=" + passes +
+                                  ": must be a number of backward passes, from 1 to 1000000");
   }
   const std::vector<std::string> rest(options.program.begin() + 1, options.program.end());
   if (fs::path(name).filename().string().starts_with("python")) {
     const auto python = find_program(name);
-    if (!python) return usage("run '" + name + "': there is no such interpreter");
+    if (!python) return usage_error("run", "run '" + name + "': there is no such interpreter");
     return run_python(options, *python, rest);
   }
   if (!name.ends_with(".py")) {
@@ -189,7 +188,7 @@ int run(RunOptions options) {
     if (program && is_elf(*program)) return run_executable(options, *program);
   }
   const auto python = find_python();
-  if (!python) return usage("run '" + name + "': no python3 found on PATH");
+  if (!python) return usage_error("run", "run '" + name + "': no python3 found on PATH");
   return run_python(options, *python, options.program);
 }
 
@@ -231,7 +230,8 @@ std::function<int()> add_run(CLI::App& app, const std::vector<std::string>& prog
       "The program comes last: script.py, an executable, or python ..., and its own arguments.\n"
       "Example: bottomless run --memory 4GiB --disk /nvme/scratch train.py --epochs 3");
   return [options] {
-    return options->program.empty() ? usage("run: name a program to run") : run(*options);
+    return options->program.empty() ? usage_error("run", "run: name a program to run")
+                                    : run(*options);
   };
 }
 

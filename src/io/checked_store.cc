@@ -9,12 +9,12 @@
 namespace bottomless {
 namespace {
 
-struct Free {
+struct FreeState {
   void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
 };
 
 uint64_t checksum_of(const Pieces& pieces, Bytes bytes) {
-  thread_local const std::unique_ptr<XXH3_state_t, Free> state(XXH3_createState());
+  thread_local const std::unique_ptr<XXH3_state_t, FreeState> state(XXH3_createState());
   XXH3_64bits_reset(state.get());
   for (const std::span<std::byte> piece : pieces) {
     const Bytes here = std::min<Bytes>(piece.size(), bytes);

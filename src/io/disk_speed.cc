@@ -16,10 +16,10 @@ namespace {
 
 constexpr uint64_t kRounds = 2;  // the first one may find the disk asleep
 
-struct Free {
+struct FreeBuffer {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
-using Buffer = std::unique_ptr<std::byte, Free>;
+using Buffer = std::unique_ptr<std::byte, FreeBuffer>;
 
 Buffer make_buffer(Bytes bytes) {
   return Buffer(static_cast<std::byte*>(std::aligned_alloc(DiskQueue::kAlignment, bytes)));

@@ -38,7 +38,7 @@ bool belongs_to_word(char32_t code) {
   }
 }
 
-bool is_set(const json& from, const char* name) {
+bool flag_of(const json& from, const char* name) {
   return from.contains(name) && from[name].get<bool>();
 }
 
@@ -73,10 +73,10 @@ size_t end_of_space_behind(std::string_view text, size_t at) {
 AddedToken parse_added_token(const json& from, int32_t id) {
   return {.content = from.at("content").get<std::string>(),
           .id = id,
-          .single_word = is_set(from, "single_word"),
-          .takes_space_before = is_set(from, "lstrip"),
-          .takes_space_behind = is_set(from, "rstrip"),
-          .normalized = is_set(from, "normalized")};
+          .single_word = flag_of(from, "single_word"),
+          .takes_space_before = flag_of(from, "lstrip"),
+          .takes_space_behind = flag_of(from, "rstrip"),
+          .normalized = flag_of(from, "normalized")};
 }
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer* normalizer)

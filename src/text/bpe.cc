@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoToken = -1;
 constexpr int64_t kMostIds = int64_t{1} << 24;  // far above every vocabulary; a larger id is damage
 
 Error corrupt(std::string what) { return {Code::corrupt, std::move(what)}; }
@@ -105,12 +105,12 @@ void Bpe::index_characters() {
   for (char32_t code = 0; code < short_characters_.size(); ++code) {
     std::string character;
     append(code, character);
-    short_characters_[code] = id_of(character).value_or(kNone);
+    short_characters_[code] = id_of(character).value_or(kNoToken);
   }
   for (unsigned byte = 0; byte < byte_ids_.size(); ++byte) {
     std::array<char, 8> name;
     std::snprintf(name.data(), name.size(), "<0x%02X>", byte);
-    byte_ids_[byte] = id_of(name.data()).value_or(kNone);
+    byte_ids_[byte] = id_of(name.data()).value_or(kNoToken);
   }
 }
 
@@ -129,7 +129,7 @@ int32_t Bpe::id_of_character(std::string_view character) const {
     const char32_t code = first_character(character).code;
     if (code < short_characters_.size()) return short_characters_[code];
   }
-  return id_of(character).value_or(kNone);
+  return id_of(character).value_or(kNoToken);
 }
 
 void Bpe::begin_with_characters(std::string_view word, std::vector<int32_t>& symbols) const {
@@ -143,12 +143,14 @@ void Bpe::begin_with_characters(std::string_view word, std::vector<int32_t>& sym
     const std::string_view character = word.substr(at, bytes_of_character(word[at]));
     at += character.size();
     const int32_t id = id_of_character(character);
-    if (id != kNone) {
+    if (id != kNoToken) {
       emit_unknown();
       symbols.push_back(id);
       continue;
     }
-    const auto has_byte = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
+    const auto has_byte = [&](char byte) {
+      return byte_ids_[static_cast<uint8_t>(byte)] != kNoToken;
+    };
     if (falls_back_to_bytes_ && std::all_of(character.begin(), character.end(), has_byte)) {
       for (const char byte : character) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
       continue;
@@ -190,7 +192,7 @@ std::vector<size_t> Bpe::begins_of(std::string_view word, std::span<const int32_
       ++at;
     } else {
       const auto is_known = [&](size_t from) {
-        return id_of_character(word.substr(from, bytes_of_character(word[from]))) != kNone;
+        return id_of_character(word.substr(from, bytes_of_character(word[from]))) != kNoToken;
       };
       do {
         at += bytes_of_character(word[at]);

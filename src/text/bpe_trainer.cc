@@ -20,7 +20,7 @@ namespace bottomless::text {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr int64_t kLeastVocabulary = 257;
@@ -44,19 +44,19 @@ std::string written(const std::string& bytes) {
   return characters;
 }
 
-json describe(const LearnedPairs& learned) {
-  json vocabulary = {{kEndOfText, 0}};
+ordered_json describe(const LearnedPairs& learned) {
+  ordered_json vocabulary = {{kEndOfText, 0}};
   for (size_t id = 1; id < learned.tokens.size(); ++id) {
     vocabulary[written(learned.tokens[id])] = id;
   }
-  json merges = json::array();
+  ordered_json merges = ordered_json::array();
   for (const auto& [left, right] : learned.merges) {
     merges.push_back({written(learned.tokens[left]), written(learned.tokens[right])});
   }
-  const json byte_level = {{"type", "ByteLevel"},
-                           {"add_prefix_space", false},
-                           {"trim_offsets", true},
-                           {"use_regex", true}};
+  const ordered_json byte_level = {{"type", "ByteLevel"},
+                                   {"add_prefix_space", false},
+                                   {"trim_offsets", true},
+                                   {"use_regex", true}};
   return {{"version", "1.0"},
           {"truncation", nullptr},
           {"padding", nullptr},
@@ -85,7 +85,7 @@ json describe(const LearnedPairs& learned) {
             {"merges", std::move(merges)}}}};
 }
 
-json describe_config() {
+ordered_json describe_config() {
   return {{"tokenizer_class", "PreTrainedTokenizerFast"},
           {"bos_token", kEndOfText},
           {"eos_token", kEndOfText},
@@ -95,7 +95,7 @@ json describe_config() {
 }
 
 // Under another name first: nobody finds half a file.
-Result<void> write_file(const fs::path& path, const json& content) {
+Result<void> write_file(const fs::path& path, const ordered_json& content) {
   const fs::path beside = path.string() + ".part";
   const std::string attempted = "write " + path.string();
   std::ofstream file(beside, std::ios::binary | std::ios::trunc);

@@ -21,11 +21,11 @@ constexpr auto kCharacters = [] {
 }();
 
 constexpr size_t kEnd = 0x144;  // behind the last of them
-constexpr int16_t kNone = -1;
+constexpr int16_t kNoByte = -1;
 
 constexpr auto kBytes = [] {
   std::array<int16_t, kEnd> bytes{};
-  bytes.fill(kNone);
+  bytes.fill(kNoByte);
   for (unsigned byte = 0; byte < 256; ++byte) {
     bytes[kCharacters[byte]] = static_cast<int16_t>(byte);
   }
@@ -37,7 +37,7 @@ constexpr auto kBytes = [] {
 char32_t character_of_byte(uint8_t byte) { return kCharacters[byte]; }
 
 std::optional<uint8_t> byte_of_character(char32_t character) {
-  if (character >= kEnd || kBytes[character] == kNone) return {};
+  if (character >= kEnd || kBytes[character] == kNoByte) return {};
   return static_cast<uint8_t>(kBytes[character]);
 }
 

@@ -5,13 +5,13 @@
 namespace bottomless::text {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoValue = -1;
 constexpr unsigned kFirstBits = 4;
 
 }  // namespace
 
 ByteTrie::ByteTrie()
-    : children_(size_t{1} << kFirstBits), shift_(64 - kFirstBits), values_{kNone} {}
+    : children_(size_t{1} << kFirstBits), shift_(64 - kFirstBits), values_{kNoValue} {}
 
 void ByteTrie::add(const Child& child) {
   if (2 * (count_ + 1) > children_.size()) {
@@ -35,7 +35,7 @@ void ByteTrie::insert(std::string_view key, int32_t value) {
     const auto next = step(node, byte);
     const auto added = static_cast<uint32_t>(values_.size());
     if (!next) {
-      values_.push_back(kNone);
+      values_.push_back(kNoValue);
       if (node == kRoot) {
         first_[static_cast<uint8_t>(byte)] = added;
       } else {

@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t kMostIndent = 100;
 
-Error impossible(std::string what) { return {Code::invalid_argument, std::move(what)}; }
-
 Error unknown(std::string_view what, std::string_view name) {
   return {Code::unsupported,
           "the " + std::string(what) + " '" + std::string(name) + "' is not supported"};

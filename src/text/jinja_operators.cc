@@ -7,8 +7,6 @@
 namespace bottomless::text {
 namespace {
 
-Error impossible(std::string what) { return {Code::invalid_argument, std::move(what)}; }
-
 // As unsigned numbers, which wrap around instead of overflowing; division rounds down, as in Python.
 Value whole(const std::string& name, int64_t left, int64_t right) {
   const auto a = static_cast<uint64_t>(left);

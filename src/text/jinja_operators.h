@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "text/jinja_value.h"
 
 namespace bottomless::text {
 
 inline constexpr int64_t kMostItems = 1 << 20;  // of range() and of a repeated string
+
+inline Error impossible(std::string what) { return {Code::invalid_argument, std::move(what)}; }
 
 // What a loop goes through: the items of a list, the names of a mapping, the characters of a string.
 Result<List> items_of(const Value& value);

@@ -11,16 +11,16 @@
 #include "text/stand_ins.h"
 
 namespace bottomless::text {
-namespace {
-
 template <class T, void (*release)(T*)>
 struct Release {
   void operator()(T* pointer) const { release(pointer); }
 };
-using Code = std::unique_ptr<pcre2_code, Release<pcre2_code, pcre2_code_free>>;
+using CompiledCode = std::unique_ptr<pcre2_code, Release<pcre2_code, pcre2_code_free>>;
 using Matches = std::unique_ptr<pcre2_match_data, Release<pcre2_match_data, pcre2_match_data_free>>;
 using Limits =
     std::unique_ptr<pcre2_match_context, Release<pcre2_match_context, pcre2_match_context_free>>;
+
+namespace {
 
 // What Oniguruma's Ruby syntax and PCRE2 both accept and understand differently, or "".
 std::string_view read_differently(std::string_view pattern) {
@@ -56,7 +56,7 @@ std::string_view read_differently(std::string_view pattern) {
 }  // namespace
 
 struct Regex::Compiled {
-  ::bottomless::text::Code code;
+  CompiledCode code;
   Limits limits;
   std::string literal;  // matched by itself when there is no code
 };
@@ -69,7 +69,7 @@ Regex::~Regex() = default;
 Result<Regex> Regex::compile(std::string_view pattern) {
   const std::string attempted = "compile the expression '" + std::string(pattern) + "'";
   if (const std::string_view construct = read_differently(pattern); !construct.empty()) {
-    return Error{bottomless::Code::unsupported,
+    return Error{Code::unsupported,
                  attempted + ": '" + std::string(construct) + "' is not supported"};
   }
   int error = 0;
@@ -81,7 +81,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   if (compiled->code == nullptr) {
     std::array<char, 256> why{};
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(why.data()), why.size());
-    return Error{bottomless::Code::corrupt,
+    return Error{Code::corrupt,
                  attempted + ": " + why.data() + " at byte " + std::to_string(where)};
   }
   // Without it, where the processor is not known to it, matching is slower and the same.

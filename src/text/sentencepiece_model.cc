@@ -12,7 +12,7 @@
 namespace bottomless::text {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoPiece = -1;
 constexpr uint32_t kEnd = std::numeric_limits<uint32_t>::max();
 constexpr std::string_view kBlank = "\xE2\x96\x81";
 
@@ -48,7 +48,7 @@ Result<SentencepieceModel> SentencepieceModel::make(SentencepieceFile file) {
   if (file.denormalizes) return Error{Code::unsupported, "a denormalizer is not supported"};
   SentencepieceModel model;
   model.file_ = std::move(file);
-  model.byte_ids_.assign(256, kNone);
+  model.byte_ids_.assign(256, kNoPiece);
   model.least_score_ = std::numeric_limits<float>::max();
   model.greatest_score_ = std::numeric_limits<float>::min();
   for (size_t i = 0; i < model.file_.pieces.size(); ++i) {
@@ -79,10 +79,10 @@ Result<SentencepieceModel> SentencepieceModel::make(SentencepieceFile file) {
     }
   }
   for (const auto& [text, id] : model.reserved_)
-    model.has_text_twice_ = model.has_text_twice_ || model.find(text) != kNone;
-  if (model.unknown_ == kNone) return Error{Code::corrupt, "it has no unknown piece"};
-  if (model.file_.falls_back_to_bytes &&
-      std::find(model.byte_ids_.begin(), model.byte_ids_.end(), kNone) != model.byte_ids_.end()) {
+    model.has_text_twice_ = model.has_text_twice_ || model.find(text) != kNoPiece;
+  if (model.unknown_ == kNoPiece) return Error{Code::corrupt, "it has no unknown piece"};
+  if (model.file_.falls_back_to_bytes && std::find(model.byte_ids_.begin(), model.byte_ids_.end(),
+                                                   kNoPiece) != model.byte_ids_.end()) {
     return Error{Code::corrupt, "it falls back to bytes and lacks some of the 256 pieces"};
   }
   return model;
@@ -92,7 +92,7 @@ std::optional<int32_t> SentencepieceModel::id_of(std::string_view piece) const {
   const auto reserved = reserved_.find(piece);
   if (reserved != reserved_.end()) return reserved->second;
   const int32_t found = find(piece);
-  return found == kNone ? std::nullopt : std::optional(found);
+  return found == kNoPiece ? std::nullopt : std::optional(found);
 }
 
 std::vector<SentencepieceModel::Cut> SentencepieceModel::cut(std::string_view normalized) const {
@@ -104,7 +104,7 @@ struct SentencepieceModel::Symbol {
   std::string_view text;  // empty: merged into the one before
   uint32_t previous;
   uint32_t next;
-  int32_t id;  // kNone: not a result of merging
+  int32_t id;  // kNoPiece: not a result of merging
   bool is_fixed;
 };
 
@@ -133,7 +133,7 @@ void SentencepieceModel::merge(std::span<Symbol> symbols, Merging& merging) cons
       return false;
     const std::string_view text = joined(symbols[left].text, symbols[right].text);
     const int32_t id = find(text);
-    if (id == kNone) return false;
+    if (id == kNoPiece) return false;
     heap.push_back({uint64_t{rank_of(file_.pieces[id].score)} << 32 | static_cast<uint32_t>(~left),
                     right, static_cast<uint32_t>(text.size()), id});
     if (is_unused(id)) merging.halves[text] = {symbols[left].text, symbols[right].text};
@@ -185,7 +185,7 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_merging(
     merge(symbols, merging);
     for (uint32_t i = 0; i != kEnd; i = symbols[i].next) {
       const Symbol& symbol = symbols[i];
-      const bool is_known = symbol.id != kNone && !has_text_twice_;
+      const bool is_known = symbol.id != kNoPiece && !has_text_twice_;
       emit(symbol.text, is_known ? symbol.id : id_or_unknown(symbol.text));
     }
     symbols.clear();
@@ -198,7 +198,7 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_merging(
         !symbols.back().text.ends_with(kBlank))
       end_group();
     const auto index = static_cast<uint32_t>(symbols.size());
-    symbols.push_back({rest.substr(0, bytes), index == 0 ? kEnd : index - 1, index + 1, kNone,
+    symbols.push_back({rest.substr(0, bytes), index == 0 ? kEnd : index - 1, index + 1, kNoPiece,
                        fixed.has_value()});
     at += bytes;
   }
@@ -211,7 +211,7 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_likelihood(
   constexpr float kUnknownPenalty = 10;
   constexpr float kLeastSum = -100000;
   struct Best {  // of all ways to get to one place of the text
-    int32_t id = kNone;
+    int32_t id = kNoPiece;
     float score = 0;
     uint32_t back = 0;  // so many bytes
   };
@@ -219,7 +219,7 @@ std::vector<SentencepieceModel::Cut> SentencepieceModel::cut_by_likelihood(
   size_t furthest = 0;
   const auto offer = [&](size_t from, size_t to, int32_t id, float score) {
     const float total = score + best[from].score;
-    if (best[to].id != kNone && total <= best[to].score) return;
+    if (best[to].id != kNoPiece && total <= best[to].score) return;
     best[to] = {id, total, static_cast<uint32_t>(to - from)};
     furthest = std::max(furthest, to);
   };

@@ -7,18 +7,19 @@
 namespace bottomless::text {
 namespace {
 
-struct Piece {
+struct SplitPiece {
   Span span;
   bool is_delimiter;
 };
 
 // Matches and what lies between them, without gaps.
-std::vector<Piece> pieces_of(std::string_view text, const Regex& pattern, Delimiter delimiter) {
+std::vector<SplitPiece> pieces_of(std::string_view text, const Regex& pattern,
+                                  Delimiter delimiter) {
   std::vector<Span> matches;
   matches.reserve(text.size() / 4);
   pattern.find_all(text, matches);
   const bool match_is_delimiter = delimiter == Delimiter::matches;
-  std::vector<Piece> pieces;
+  std::vector<SplitPiece> pieces;
   pieces.reserve(matches.size() + 1);
   size_t done = 0;
   for (const Span& match : matches) {
@@ -30,7 +31,8 @@ std::vector<Piece> pieces_of(std::string_view text, const Regex& pattern, Delimi
   return pieces;
 }
 
-void append_contiguous(const std::vector<Piece>& pieces, size_t offset, std::vector<Span>& parts) {
+void append_contiguous(const std::vector<SplitPiece>& pieces, size_t offset,
+                       std::vector<Span>& parts) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Span& span = pieces[i].span;
     if (i > 0 && pieces[i].is_delimiter == pieces[i - 1].is_delimiter) {
@@ -41,7 +43,7 @@ void append_contiguous(const std::vector<Piece>& pieces, size_t offset, std::vec
   }
 }
 
-void append_with_previous(const std::vector<Piece>& pieces, size_t offset,
+void append_with_previous(const std::vector<SplitPiece>& pieces, size_t offset,
                           std::vector<Span>& parts) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Span& span = pieces[i].span;
@@ -53,7 +55,8 @@ void append_with_previous(const std::vector<Piece>& pieces, size_t offset,
   }
 }
 
-void append_with_next(const std::vector<Piece>& pieces, size_t offset, std::vector<Span>& parts) {
+void append_with_next(const std::vector<SplitPiece>& pieces, size_t offset,
+                      std::vector<Span>& parts) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Span& span = pieces[i].span;
     if (i > 0 && !pieces[i].is_delimiter && pieces[i - 1].is_delimiter) {
@@ -81,7 +84,7 @@ std::optional<Behaviour> behaviour_named(std::string_view name) {
 
 void split(std::string_view text, size_t offset, const Regex& pattern, Behaviour behaviour,
            Delimiter delimiter, std::vector<Span>& parts) {
-  const std::vector<Piece> pieces = pieces_of(text, pattern, delimiter);
+  const std::vector<SplitPiece> pieces = pieces_of(text, pattern, delimiter);
   switch (behaviour) {
     case Behaviour::contiguous:
       return append_contiguous(pieces, offset, parts);

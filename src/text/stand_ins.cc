@@ -10,7 +10,7 @@
 namespace bottomless::text {
 namespace {
 
-struct Range {
+struct StandInRange {
   char32_t first;
   char32_t last;
   char32_t stand_in;
@@ -18,7 +18,7 @@ struct Range {
 
 // All categories of all characters, compared between the two engines; test_tokenizers.py repeats the comparison. U+180E
 // is white space to PCRE2 only; the others are newer than Unicode 14, or had their category corrected since.
-constexpr auto kRanges = std::to_array<Range>({
+constexpr auto kRanges = std::to_array<StandInRange>({
     {0x897, 0x897, 0x900},       {0xCF3, 0xCF3, 0x903},       {0xECE, 0xECE, 0x900},
     {0x180E, 0x180E, 0x200B},    {0x1B4E, 0x1B4F, 0x964},     {0x1B7F, 0x1B7F, 0x964},
     {0x1C89, 0x1C89, 0x1E00},    {0x1C8A, 0x1C8A, 0x1E01},    {0x2427, 0x2429, 0x2100},
@@ -68,7 +68,7 @@ constexpr size_t kPageBits = 8;  // characters are first looked up by their page
 
 constexpr auto kPages = [] {
   std::array<bool, (0x110000 >> kPageBits)> pages{};
-  for (const Range& range : kRanges) {
+  for (const StandInRange& range : kRanges) {
     for (char32_t page = range.first >> kPageBits; page <= range.last >> kPageBits; ++page) {
       pages[page] = true;
     }
@@ -82,7 +82,7 @@ char32_t stand_in(char32_t code) {
   if (!kPages[code >> kPageBits]) return code;
   const auto* range =
       std::lower_bound(kRanges.begin(), kRanges.end(), code,
-                       [](const Range& one, char32_t value) { return one.last < value; });
+                       [](const StandInRange& one, char32_t value) { return one.last < value; });
   return range != kRanges.end() && code >= range->first ? range->stand_in : code;
 }
 

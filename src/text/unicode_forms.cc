@@ -14,7 +14,7 @@
 namespace bottomless::text {
 namespace {
 
-struct Range {
+struct CodeRange {
   char32_t first;
   char32_t last;
 };
@@ -22,7 +22,7 @@ struct Range {
 // `tokenizers` normalises by the tables of Unicode 10. What has got a decomposition or a combining class since then is
 // to it a character that stays as it is and that nothing moves past; utf8proc 2.8 knows Unicode 15. Found by comparing all
 // characters; test_tokenizers.py repeats that. U+11A7 is different: utf8proc swallows it behind a Hangul syllable.
-constexpr auto kStays = std::to_array<Range>(
+constexpr auto kStays = std::to_array<CodeRange>(
     {{0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
      {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x11A7, 0x11A7},
      {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
@@ -40,7 +40,7 @@ bool stays(char32_t code) {
   if (code < kStays.front().first) return false;
   const auto* range =
       std::lower_bound(kStays.begin(), kStays.end(), code,
-                       [](const Range& one, char32_t value) { return one.last < value; });
+                       [](const CodeRange& one, char32_t value) { return one.last < value; });
   return range != kStays.end() && code >= range->first;
 }
 

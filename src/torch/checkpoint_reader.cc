@@ -17,12 +17,6 @@ namespace {
 
 constexpr Bytes kPieceBytes = 1_MiB;  // pinned at once
 
-template <class T>
-T checked(Result<T> result) {
-  if (!result.ok()) throw_error(result.error());
-  return std::move(result).value();
-}
-
 bool is_row_major(const std::vector<uint64_t>& shape, at::IntArrayRef strides) {
   int64_t stride = 1;
   for (size_t d = shape.size(); d-- > 0;) {

@@ -3,6 +3,9 @@
 #include <bottomless/result.h>
 #include <c10/util/Exception.h>
 
+#include <string>
+#include <utility>
+
 namespace bottomless {
 
 // Throws c10::OutOfMemoryError for Code::no_memory (torch.OutOfMemoryError in Python),
@@ -11,6 +14,14 @@ namespace bottomless {
 // Throws what has failed, if anything has.
 inline void check(const Result<void>& outcome) {
   if (!outcome.ok()) throw_error(outcome.error());
+}
+template <class T>
+T checked(Result<T> result) {
+  if (!result.ok()) throw_error(result.error());
+  return std::move(result).value();
+}
+[[noreturn]] inline void refuse(const std::string& what) {
+  throw_error({Code::invalid_argument, what});
 }
 // The way back.
 Error caught(const c10::Error& thrown);

@@ -18,7 +18,7 @@ namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_to_join(const std::string& what) {
   throw_error({Code::invalid_argument, "join the ranks: " + what});
 }
 
@@ -29,7 +29,7 @@ std::optional<std::string> text_of(const char* variable) {
 
 template <class Value>
 Value accepted(Result<Value> found) {
-  if (!found.ok()) refuse(found.error().message);
+  if (!found.ok()) refuse_to_join(found.error().message);
   return std::move(found).value();
 }
 
@@ -43,7 +43,7 @@ struct Place {
 Place place_from_environment() {
   const std::optional<StartedRank> started = accepted(started_rank());
   if (!started)
-    refuse(
+    refuse_to_join(
         "the environment does not say which rank this is (RANK and WORLD_SIZE, "
         "OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE); start the program by torchrun "
         "or mpirun");
@@ -53,11 +53,12 @@ Place place_from_environment() {
   } else if (started->local_ranks == place.ranks) {
     place.address = "127.0.0.1";
   } else {
-    refuse("set MASTER_ADDR to the address of rank 0's machine (mpirun -x MASTER_ADDR=...)");
+    refuse_to_join(
+        "set MASTER_ADDR to the address of rank 0's machine (mpirun -x MASTER_ADDR=...)");
   }
   place.port = accepted(number_in_environment("MASTER_PORT")).value_or(place.port);
   if (place.port == 0 || place.port > UINT16_MAX)
-    refuse("MASTER_PORT=" + std::to_string(place.port) + " is not a port");
+    refuse_to_join("MASTER_PORT=" + std::to_string(place.port) + " is not a port");
   return place;
 }
 

@@ -23,8 +23,6 @@ using nlohmann::json;
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 
-[[noreturn]] void refuse(const std::string& what) { throw_error({Code::invalid_argument, what}); }
-
 struct Epsilons {  // of Adafactor: one option in Python
   std::optional<double>& first;
   double& second;

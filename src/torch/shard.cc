@@ -24,10 +24,6 @@
 namespace bottomless {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw_error({Code::invalid_argument, "shard a model: " + what});
-}
-
 // By the very type: what is derived may do something else.
 template <class... Types>
 bool is_one_of(const torch::optim::Optimizer& optimizer) {
@@ -47,20 +43,20 @@ void check_looks_at_one_rank(const torch::optim::OptimizerOptions& options) {
   const auto* own = dynamic_cast<const Options*>(&options);
   if (own == nullptr) return;
   if (own->max_norm() > 0)
-    refuse(
+    refuse_to_shard(
         "the optimizer's max_norm would clip by the norm of one rank's shares; leave it 0 and call "
         "Shard::clip_grad_norm_ before Shard::step");
   if (own->skip_nonfinite())
-    refuse(
+    refuse_to_shard(
         "the optimizer's skip_nonfinite would leave a step out on some of the ranks; turn it off "
         "and look whether what Shard::clip_grad_norm_ returns is finite");
 }
 
 void check_optimizer(torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr)
-    refuse("LBFGS cannot be sharded; AdamW and others can");
+    refuse_to_shard("LBFGS cannot be sharded; AdamW and others can");
   if (!optimizer.state().empty())
-    refuse("the optimizer has taken steps already; shard the model before the first one");
+    refuse_to_shard("the optimizer has taken steps already; shard the model before the first one");
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     if (!group.has_options()) continue;
     check_looks_at_one_rank<optim::AdamOptions>(group.options());
@@ -81,7 +77,7 @@ struct Named {
     if (!index.emplace(tensor.unsafeGetTensorImpl(), tensors.size()).second) return;  // tied
     const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
     if (meta != nullptr && meta->post_acc_grad_hooks_ != nullptr)
-      refuse("'" + name + "' has a hook after the accumulation of its gradient already");
+      refuse_to_shard("'" + name + "' has a hook after the accumulation of its gradient already");
     names.push_back(std::move(name));
     tensors.push_back(tensor);
   }
@@ -296,7 +292,7 @@ class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
 Shard::Shard(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
              c10::intrusive_ptr<c10d::Backend> ranks, const ShardOptions& options) {
   check_optimizer(optimizer);
-  if (ranks == nullptr) refuse("no ranks were given; see bottomless::join_ranks");
+  if (ranks == nullptr) refuse_to_shard("no ranks were given; see bottomless::join_ranks");
   impl_ = std::make_unique<Impl>(model, optimizer, parameters_of(model, optimizer),
                                  std::move(ranks), options);
   for (size_t i = 0; i < impl_->parameters.size(); ++i) {

@@ -17,12 +17,6 @@ namespace {
 constexpr size_t kMostTensors = (size_t{1} << 24) - 8;
 constexpr size_t kHasRead = kMostTensors, kEntry = kMostTensors + 2, kOutcome = kMostTensors + 4;
 
-template <class T>
-T checked(Result<T> result) {
-  if (!result.ok()) throw_error(result.error());
-  return std::move(result).value();
-}
-
 at::Tensor bytes_tensor(const void* from, size_t bytes) {
   const BesideOperators beside;
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes)}, at::kByte);

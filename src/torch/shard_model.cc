@@ -14,10 +14,6 @@
 namespace bottomless {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw_error({Code::invalid_argument, "shard a model: " + what});
-}
-
 // Smaller parameters belong to one rank. Whoever has a share of a gradient adds from its own rank on, so that this decides
 // about bits: it must not depend on what the limit of this run manages.
 constexpr Bytes kLeastShared = 128_KiB;
@@ -32,6 +28,10 @@ uint64_t mix_in(uint64_t hash, uint64_t value) {
 
 }  // namespace
 
+void refuse_to_shard(const std::string& what) {
+  throw_error({Code::invalid_argument, "shard a model: " + what});
+}
+
 Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names,
                    std::vector<at::Tensor> parameters, const ShardingOptions& options)
     : session_(Process::get().sessions().use_current()),
@@ -45,26 +45,26 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
       sums_(static_cast<size_t>(transport_.ranks()), 0),
       followed_(static_cast<size_t>(transport_.ranks()), 0) {
   if (!session_) {
-    refuse(
+    refuse_to_shard(
         "no limit is in force; set one first (bottomless.limit, bottomless run, "
         "bottomless::Runtime)");
   }
   if (options.stage < 1 || options.stage > 3)
-    refuse("stage " + std::to_string(options.stage) + ": must be 1, 2 or 3");
+    refuse_to_shard("stage " + std::to_string(options.stage) + ": must be 1, 2 or 3");
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& whole = parameters[i];
     if (!whole.device().is_cpu() || whole.layout() != at::kStrided || !whole.has_storage())
-      refuse("'" + names[i] + "' is not a dense tensor of the CPU");
+      refuse_to_shard("'" + names[i] + "' is not a dense tensor of the CPU");
     const Bytes bytes = whole.nbytes();
     if (bytes > 0 && whole.storage().nbytes() != bytes)
-      refuse("'" + names[i] +
-             "' is a part of a larger tensor; give it memory of its own (clone it)");
+      refuse_to_shard("'" + names[i] +
+                      "' is a part of a larger tensor; give it memory of its own (clone it)");
     parameters_.push_back({.name = std::move(names[i]), .whole = whole});
   }
   if (options.ranks_per_node < 0)
-    refuse(std::to_string(options.ranks_per_node) + " ranks per node: must be 1 or more");
+    refuse_to_shard(std::to_string(options.ranks_per_node) + " ranks per node: must be 1 or more");
   if (options.node_copies == NodeCopies::shares && options.stage < 3)
-    refuse(
+    refuse_to_shard(
         "shares within the node are for stage 3; below it, every rank keeps what it has gathered");
   // Where all ranks are one node, nothing would be saved.
   const bool within_node = options.node_copies == NodeCopies::shares &&
@@ -146,10 +146,10 @@ void Sharding::compare_models() {
                                .into = std::as_writable_bytes(std::span(&theirs, 1)),
                                .what = "compare models"}));
     if (theirs != hash) {
-      refuse("rank " + std::to_string(from) +
-             " has other parameters, another stage, other nodes or another "
-             "limit for small ones than rank " +
-             std::to_string(rank()) + "; all ranks must shard the same model");
+      refuse_to_shard("rank " + std::to_string(from) +
+                      " has other parameters, another stage, other nodes or another "
+                      "limit for small ones than rank " +
+                      std::to_string(rank()) + "; all ranks must shard the same model");
     }
   }
 }

@@ -44,6 +44,8 @@ struct ShardingOptions {
   NodeCopies node_copies = NodeCopies::none;
 };
 
+[[noreturn]] void refuse_to_shard(const std::string& what);
+
 class Sharding {
  public:
   Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names,

@@ -56,13 +56,4 @@ std::string problem_of(Work work) {
   return "";
 }
 
-template <class T>
-T checked(Result<T> result) {
-  if (!result.ok()) throw_error(result.error());
-  return std::move(result).value();
-}
-[[noreturn]] inline void refuse(const std::string& what) {
-  throw_error({Code::invalid_argument, what});
-}
-
 }  // namespace bottomless
