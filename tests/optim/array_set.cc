@@ -37,8 +37,8 @@ std::string name(StateKind kind) {
 
 // Compares as float32 numbers where the bits differ.
 template <class Load>
-std::string compare(const char* what, const std::vector<std::byte>& expected,
-                    const std::vector<std::byte>& actual, size_t count, Load load) {
+std::string compare(const char* what, const GuardedBytes& expected, const GuardedBytes& actual,
+                    size_t count, Load load) {
   if (expected == actual) return "";
   for (size_t i = 0; i < count; ++i) {
     const float wanted = load(expected.data(), i), got = load(actual.data(), i);
@@ -50,14 +50,14 @@ std::string compare(const char* what, const std::vector<std::byte>& expected,
   return "";
 }
 
-std::string compare(const char* what, Element element, const std::vector<std::byte>& expected,
-                    const std::vector<std::byte>& actual, size_t count) {
+std::string compare(const char* what, Element element, const GuardedBytes& expected,
+                    const GuardedBytes& actual, size_t count) {
   return compare(what, expected, actual, count,
                  [element](const void* from, size_t i) { return load_element(element, from, i); });
 }
 
-std::string compare_scales(const char* what, const std::vector<float>& expected,
-                           const std::vector<float>& actual) {
+std::string compare_scales(const char* what, const GuardedFloats& expected,
+                           const GuardedFloats& actual) {
   for (size_t i = 0; i < expected.size(); ++i) {
     if (std::memcmp(&expected[i], &actual[i], sizeof(float)) == 0) continue;
     if (std::isnan(expected[i]) && std::isnan(actual[i])) continue;
@@ -116,7 +116,7 @@ ArraySet::ArraySet(const ArrayFormats& formats, const std::vector<float>& parame
 }
 
 Arrays ArraySet::arrays(size_t offset, size_t count) {
-  const auto state = [offset](StateKind kind, Bytes& values, std::vector<float>& scales) {
+  const auto state = [offset](StateKind kind, GuardedBytes& values, GuardedFloats& scales) {
     return State{.values = values.data() + offset * bytes_of(kind.format),
                  .format = kind.format,
                  .scales = scales.empty() ? nullptr : scales.data() + offset,
@@ -142,8 +142,8 @@ void ArraySet::set_gradient(size_t i, float value) {
 }
 
 std::string ArraySet::difference(const ArraySet& other) const {
-  const auto compare_states = [this](const char* what, StateFormat format, const Bytes& expected,
-                                     const Bytes& actual) {
+  const auto compare_states = [this](const char* what, StateFormat format,
+                                     const GuardedBytes& expected, const GuardedBytes& actual) {
     if (format != StateFormat::quantised8)
       return compare(what, format == StateFormat::float32 ? Element::float32 : Element::bfloat16,
                      expected, actual, capacity_);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optim/optimizers.h"
+#include "support/guarded_allocator.h"
 #include "support/random.h"
 
 namespace bottomless::optim {
@@ -29,6 +30,9 @@ inline const std::vector<StateKind> kStateKinds{{StateFormat::float32},
                                                 {StateFormat::bfloat16, Rounding::stochastic},
                                                 {StateFormat::quantised8}};
 
+using GuardedBytes = std::vector<std::byte, GuardedAllocator<std::byte>>;
+using GuardedFloats = std::vector<float, GuardedAllocator<float>>;
+
 // Copies are deep. Room for more elements than an update is given shows whether it writes outside of its range.
 class ArraySet {
  public:
@@ -47,12 +51,10 @@ class ArraySet {
   std::string difference(const ArraySet& other) const;
 
  private:
-  using Bytes = std::vector<std::byte>;
-
   ArrayFormats formats_;
   size_t capacity_;
-  Bytes parameter_, master_, gradient_, first_, second_;
-  std::vector<float> first_scales_, second_scales_;
+  GuardedBytes parameter_, master_, gradient_, first_, second_;
+  GuardedFloats first_scales_, second_scales_;
 };
 
 }  // namespace bottomless::optim
