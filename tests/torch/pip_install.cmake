@@ -1,8 +1,15 @@
-# `pip install .` builds the package against the torch that is installed, and what it installs works.
-file(REMOVE_RECURSE ${work})
+# The package installs with pip and works. By default it is made of what has been built; with BOTTOMLESS_PIP_FROM_SOURCE in the
+# environment `pip install .` builds all of it once more.
+file(REMOVE_RECURSE ${work} ${work}-wheel)
+if(DEFINED ENV{BOTTOMLESS_PIP_FROM_SOURCE})
+  set(package ${source})
+else()
+  execute_process(COMMAND ${python} ${source}/scripts/make_wheel.py ${build} ${work}-wheel
+                  OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
 execute_process(
   COMMAND ${python} -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target ${work}
-          ${source} COMMAND_ERROR_IS_FATAL ANY)
+          ${package} COMMAND_ERROR_IS_FATAL ANY)
 file(WRITE ${work}/try.py "
 import sys
 import torch, bottomless
