@@ -5,8 +5,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p build
 log=$PWD/build/setup.log
 : >"$log"
-# Compiled once, whichever clone and whichever build folder asks; pip's build too.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CMAKE_CXX_COMPILER_LAUNCHER=ccache
+# However this was started: no terminal, closed standard input, another locale, a home that cannot be written to.
+exec </dev/null
+export LC_ALL=C.UTF-8
+[ -w "${HOME:-/}" ] || export HOME=$PWD/build/home CCACHE_DIR=$PWD/build/ccache PIP_CACHE_DIR=$PWD/build/pip-cache
+mkdir -p "$HOME"
+# Compiled once, whichever clone and whichever build folder asks; pip's build too. What ccache wants for precompiled headers.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CMAKE_CXX_COMPILER_LAUNCHER=ccache
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 
@@ -54,11 +59,17 @@ build() {
   local preset=$1
   shift
   quietly cmake --preset "$preset" "$@"
-  if ! ninja -C "build/$preset" -n 2>/dev/null | grep -q 'no work to do'; then say "building build/$preset"; fi
-  quietly cmake --build "build/$preset"
+  ninja -C "build/$preset" -n 2>/dev/null | grep -q 'no work to do' && return
+  say "building build/$preset"
+  python3 scripts/build_progress.py "build/$preset" "$log"
 }
 
-install_into_venv() { quietly cmake --install build/torch --component python; }
+install_into_venv() {
+  local packages
+  packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+  quietly cmake --install build/torch --component python --prefix "$packages"
+  quietly cmake --install build/torch --component python_scripts --prefix .venv
+}
 
 base_packages=(build-essential ca-certificates ccache cmake git libcli11-dev libhwy-dev libpcre2-dev liburing-dev
   libutf8proc-dev libxxhash-dev ninja-build nlohmann-json3-dev pkg-config python3-dev python3-venv)
