@@ -12,6 +12,9 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin take five times a
 os.environ.pop("BOTTOMLESS_EVICT_EAGERLY", None)
 
 import gc
+import hashlib
+import signal
+import subprocess
 
 import pytest
 import torch
@@ -22,18 +25,41 @@ pytest.register_assert_rewrite("helpers")
 torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = False  # torch.empty shall not touch what it gives
 
+for ignored in (signal.SIGINT, signal.SIGQUIT):  # as in a background job of a script
+    if signal.getsignal(ignored) == signal.SIG_IGN:  # children would ignore it, too, and some are to be interrupted
+        signal.signal(ignored, signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL)
+try:
+    os.fstat(0)
+except OSError:  # closed: the next file that is opened would be taken for standard input
+    os.open(os.devnull, os.O_RDONLY)
 
-MANY, EVERY = 8, 4
+MANY, SHARE = 8, 4
+
+
+def sample_seed():
+    """Another sample for every commit, the same one on every worker; BOTTOMLESS_SEED=... repeats one."""
+    if "BOTTOMLESS_SEED" in os.environ:
+        return os.environ["BOTTOMLESS_SEED"]
+    asked = subprocess.run(["git", "-C", os.path.dirname(__file__), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return asked.stdout.strip() or "0"
+
+
+def pytest_report_header():
+    return f"a sample of the cases: BOTTOMLESS_SEED={sample_seed()}"
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of a test with many cases every fourth, so that all tests end within the hour; BOTTOMLESS_ALL_CASES=1 runs them all."""
+    """Of a test with many cases a fourth, so that all tests end in time; BOTTOMLESS_ALL_CASES=1 runs them all."""
     if os.environ.get("BOTTOMLESS_ALL_CASES") == "1" or any("[" in argument for argument in config.args):
         return
-    cases = {}
+    seed, cases = sample_seed(), {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = {item for of_one in cases.values() if len(of_one) > MANY for i, item in enumerate(of_one) if i % EVERY != 0}
+    left_out = set()
+    for of_one in cases.values():
+        if len(of_one) > MANY:
+            shuffled = sorted(of_one, key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
+            left_out.update(shuffled[len(of_one) // SHARE :])
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 
