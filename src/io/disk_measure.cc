@@ -19,8 +19,6 @@
 namespace bottomless {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -30,9 +28,10 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-Clock::time_point after(double seconds) {
+std::chrono::steady_clock::time_point after(double seconds) {
   const auto wait = std::chrono::duration<double>(std::min(seconds, 1e6));
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(wait);
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait);
 }
 
 // As a run has it: what leaves lies in one piece, what comes back is read into frames that lie
@@ -62,7 +61,7 @@ class Flight {
     return std::unique_ptr<Flight>(new Flight(file, load, order, memory.value()));
   }
 
-  void take_off(Clock::time_point deadline) {
+  void take_off(std::chrono::steady_clock::time_point deadline) {
     deadline_ = deadline;
     for (Slot& slot : slots_) submit_next(slot);
   }
@@ -115,7 +114,7 @@ class Flight {
   void done(Slot& slot, Result<void> outcome) {
     if (!outcome.ok()) return stop(slot, std::move(outcome));
     slot.moved += slot.under_way;
-    if (Clock::now() >= deadline_) return stop(slot, {});
+    if (std::chrono::steady_clock::now() >= deadline_) return stop(slot, {});
     submit_next(slot);
   }
 
@@ -130,7 +129,7 @@ class Flight {
   const Load load_;
   const Order order_;
   std::vector<Slot> slots_;
-  Clock::time_point deadline_;
+  std::chrono::steady_clock::time_point deadline_;
   std::atomic<Bytes> next_offset_{0};  // both threads take slots off at the beginning
 
   Mutex mutex_;
@@ -214,7 +213,7 @@ Result<Rate> measure(std::span<WorkingFile> files, const Load& load) {
     flights.push_back(std::move(flight).value());
   }
   const double cpu_before = cpu_seconds();
-  const Clock::time_point start = Clock::now();
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   for (const auto& flight : flights) flight->take_off(after(load.seconds));
   Rate rate;
   std::optional<Error> failed;  // reported once every flight has landed
@@ -227,7 +226,7 @@ Result<Rate> measure(std::span<WorkingFile> files, const Load& load) {
     }
   }
   if (failed) return *failed;
-  rate.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  rate.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   rate.cpu_seconds = cpu_seconds() - cpu_before;
   return rate;
 }

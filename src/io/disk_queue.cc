@@ -19,16 +19,17 @@ std::string describe(const Transfer& transfer, const std::string& target) {
 }  // namespace
 
 Result<std::unique_ptr<DiskQueue>> DiskQueue::start(std::string name,
-                                                    std::unique_ptr<Transfers> transfers) {
-  std::unique_ptr<DiskQueue> queue(new DiskQueue(std::move(transfers)));
+                                                    std::unique_ptr<Transfers> transfers,
+                                                    const Clock& clock) {
+  std::unique_ptr<DiskQueue> queue(new DiskQueue(std::move(transfers), clock));
   Result<Thread> thread = Thread::start(std::move(name), [raw = queue.get()] { raw->run(); });
   if (!thread.ok()) return std::move(thread).error();
   queue->thread_ = std::move(thread).value();
   return queue;
 }
 
-DiskQueue::DiskQueue(std::unique_ptr<Transfers> transfers)
-    : transfers_(std::move(transfers)), slots_(kDepth) {
+DiskQueue::DiskQueue(std::unique_ptr<Transfers> transfers, const Clock& clock)
+    : transfers_(std::move(transfers)), clock_(clock), slots_(kDepth) {
   for (unsigned i = 0; i < kDepth; ++i) free_slots_.push_back(i);
 }
 
@@ -58,18 +59,18 @@ void DiskQueue::hurry(uint64_t offset) {
   transfers_->wake();
 }
 
-std::optional<DiskQueue::Clock::time_point> DiskQueue::waiting_since() const {
+std::optional<Clock::TimePoint> DiskQueue::waiting_since() const {
   const int64_t oldest = oldest_.load(std::memory_order_relaxed);
   if (oldest == 0) return std::nullopt;
-  return Clock::time_point(std::chrono::nanoseconds(oldest));
+  return Clock::TimePoint(std::chrono::nanoseconds(oldest));
 }
 
 void DiskQueue::note_oldest() {
-  auto oldest = Clock::time_point::max();
+  auto oldest = Clock::TimePoint::max();
   for (const Slot& slot : slots_) {
     if (slot.owner != nullptr) oldest = std::min(oldest, slot.since);
   }
-  const bool idle = oldest == Clock::time_point::max();
+  const bool idle = oldest == Clock::TimePoint::max();
   oldest_.store(idle ? 0 : std::chrono::nanoseconds(oldest.time_since_epoch()).count(),
                 std::memory_order_relaxed);
 }
@@ -151,7 +152,7 @@ void DiskQueue::start_next(Active& active) {
                                .tag = slot},
                   .owner = &active,
                   .retries = 0,
-                  .since = Clock::now()};
+                  .since = clock_.now()};
   transfers_->start(slots_[slot].transfer);
   ++active.under_way;
   active.next_offset += memory.size();

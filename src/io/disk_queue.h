@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "io/transfers.h"
@@ -49,7 +50,8 @@ class DiskQueue {
   static constexpr Bytes kAlignment = 4_KiB;
 
   static Result<std::unique_ptr<DiskQueue>> start(std::string name,
-                                                  std::unique_ptr<Transfers> transfers);
+                                                  std::unique_ptr<Transfers> transfers,
+                                                  const Clock& clock = Clock::steady());
   ~DiskQueue();
   DiskQueue(const DiskQueue&) = delete;
   DiskQueue& operator=(const DiskQueue&) = delete;
@@ -58,9 +60,8 @@ class DiskQueue {
   // Somebody waits now for a request that was submitted ahead, named by its offset.
   void hurry(uint64_t offset) BOTTOMLESS_EXCLUDES(mutex_);
 
-  using Clock = std::chrono::steady_clock;
   // When the oldest transfer under way was started; none: the disk owes nothing.
-  std::optional<Clock::time_point> waiting_since() const;
+  std::optional<Clock::TimePoint> waiting_since() const;
 
  private:
   struct Active {  // a request that has started
@@ -76,10 +77,10 @@ class DiskQueue {
     Transfer transfer;
     Active* owner = nullptr;  // none: the slot is free
     unsigned retries = 0;
-    Clock::time_point since;
+    Clock::TimePoint since;
   };
 
-  explicit DiskQueue(std::unique_ptr<Transfers> transfers);
+  DiskQueue(std::unique_ptr<Transfers> transfers, const Clock& clock);
   void run() BOTTOMLESS_EXCLUDES(mutex_);
   void collect() BOTTOMLESS_EXCLUDES(mutex_);
   bool ended() BOTTOMLESS_EXCLUDES(mutex_);
@@ -91,12 +92,13 @@ class DiskQueue {
   void finish_if_done(Active* active);
 
   const std::unique_ptr<Transfers> transfers_;
+  const Clock& clock_;
 
   Mutex mutex_;
   std::deque<DiskRequest> inbox_ BOTTOMLESS_GUARDED_BY(mutex_);
   std::vector<uint64_t> hurried_ BOTTOMLESS_GUARDED_BY(mutex_);  // offsets
   bool stopping_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
-  // Nanoseconds of Clock, 0: nothing under way. Relaxed order suffices: it guards nothing.
+  // Nanoseconds of the clock, 0: nothing under way. Relaxed order suffices: it guards nothing.
   std::atomic<int64_t> oldest_{0};
 
   // Only the queue's own thread touches these.

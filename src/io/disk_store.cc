@@ -29,8 +29,8 @@ std::string format_speed(double bytes_per_second) {
 
 }  // namespace
 
-DiskStore::DiskStore(std::vector<Disk> disks, std::optional<Bytes> limit)
-    : limit_(limit), disks_(std::move(disks)) {
+DiskStore::DiskStore(std::vector<Disk> disks, std::optional<Bytes> limit, const Clock& clock)
+    : limit_(limit), clock_(clock), disks_(std::move(disks)) {
   for (const Disk& disk : disks_) own_memory_ += disk.own_memory;
 }
 
@@ -53,8 +53,8 @@ Result<DiskStore::Disk> DiskStore::open_disk(const std::filesystem::path& direct
                                        " transfers at a time");
     threads += kTransferThreads;
   }
-  Result<std::unique_ptr<DiskQueue>> queue =
-      DiskQueue::start("bl-disk" + std::to_string(index), std::move(chosen.value().transfers));
+  Result<std::unique_ptr<DiskQueue>> queue = DiskQueue::start(
+      "bl-disk" + std::to_string(index), std::move(chosen.value().transfers), *options.clock);
   if (!queue.ok()) return std::move(queue).error();
   return Disk{.file = std::move(file).value(),
               .extents = BestFit(0),
@@ -129,7 +129,7 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskStoreOptions& optio
   if (Result<void> space = check_space(options); !space.ok()) return std::move(space).error();
   if (Result<void> speeds = set_speeds(disks, options); !speeds.ok())
     return std::move(speeds).error();
-  return std::unique_ptr<DiskStore>(new DiskStore(std::move(disks), options.limit));
+  return std::unique_ptr<DiskStore>(new DiskStore(std::move(disks), options.limit, *options.clock));
 }
 
 Bytes DiskStore::file_bytes() const {
@@ -218,7 +218,7 @@ void DiskStore::write(const Extent& extent, Pieces from, Urgency urgency, Done d
 void DiskStore::hurry(const Extent& extent) { disks_[extent.disk].queue->hurry(extent.offset); }
 
 std::optional<Error> DiskStore::overdue(std::chrono::nanoseconds patience) {
-  const auto now = DiskQueue::Clock::now();
+  const auto now = clock_.now();
   for (const Disk& disk : disks_) {
     const auto since = disk.queue->waiting_since();
     if (!since || now - *since < patience) continue;

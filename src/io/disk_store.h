@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/best_fit.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "io/disk_queue.h"
@@ -24,6 +25,7 @@ struct DiskStoreOptions {
   Bytes wanted = 0;            // warn when less is free in all of them
   std::vector<double> speeds;  // of the directories, relative to each other; none: measured
   LogSink log = [](LogLevel, std::string_view) {};
+  const Clock* clock = &Clock::steady();  // says what is overdue
   // How a disk is spoken to; where that is refused, by threads.
   MakeTransfers transfers = [] { return make_uring_transfers(DiskQueue::kDepth); };
 };
@@ -53,7 +55,7 @@ class DiskStore final : public Store {
     Bytes own_memory = 0;
   };
 
-  DiskStore(std::vector<Disk> disks, std::optional<Bytes> limit);
+  DiskStore(std::vector<Disk> disks, std::optional<Bytes> limit, const Clock& clock);
   static Result<Disk> open_disk(const std::filesystem::path& directory, size_t index,
                                 const DiskStoreOptions& options);
   static Result<void> set_speeds(std::vector<Disk>& disks, const DiskStoreOptions& options);
@@ -64,6 +66,7 @@ class DiskStore final : public Store {
   void submit(Direction direction, const Extent& extent, Pieces pieces, Urgency urgency, Done done);
 
   const std::optional<Bytes> limit_;
+  const Clock& clock_;
   Bytes own_memory_ = 0;
   mutable Mutex mutex_;  // guards the files' sizes and extents; the queues look after themselves
   std::vector<Disk> disks_;

@@ -4,11 +4,13 @@
 #include <condition_variable>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "io/disk_queue.h"
 #include "support/aligned_buffer.h"
 #include "support/completions.h"
+#include "support/virtual_clock.h"
 
 namespace bottomless {
 namespace {
@@ -67,7 +69,7 @@ class Slow final : public Transfers {
 
 class DiskOrder : public testing::Test {
  protected:
-  DiskOrder() : queue_(DiskQueue::start("bl-test", std::make_unique<Slow>(log_)).value()) {}
+  DiskOrder() : queue_(DiskQueue::start("bl-test", std::make_unique<Slow>(log_), clock_).value()) {}
   ~DiskOrder() override {
     for (size_t i = 0; i < completions_.expected(); ++i) {
       log_.wait_for(i + 1);
@@ -98,6 +100,7 @@ class DiskOrder : public testing::Test {
   Slow::Log log_;
   std::set<size_t> ended_;
   Completions completions_;
+  VirtualClock clock_;
   std::unique_ptr<DiskQueue> queue_;
 };
 
@@ -137,16 +140,17 @@ TEST_F(DiskOrder, WhatIsHurriedOvertakesTheRest) {
 
 TEST_F(DiskOrder, TheOldestTransferTellsSinceWhenTheDiskIsSilent) {
   EXPECT_EQ(queue_->waiting_since(), std::nullopt);
-  const auto before = DiskQueue::Clock::now();
+  const auto first = clock_.now();
   submit(0, Urgency::now);
   while (!queue_->waiting_since()) std::this_thread::yield();
-  const auto first = *queue_->waiting_since();
-  EXPECT_GE(first, before);
+  EXPECT_EQ(queue_->waiting_since(), first);
+  clock_.advance(std::chrono::seconds(1));
   submit(kOne, Urgency::now);
   log_.wait_for(2);
   EXPECT_EQ(queue_->waiting_since(), first);
   end(0);
   while (queue_->waiting_since() == first) std::this_thread::yield();
+  EXPECT_EQ(queue_->waiting_since(), clock_.now());
   end(1);
   while (queue_->waiting_since()) std::this_thread::yield();
 }

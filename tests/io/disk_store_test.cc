@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/aligned_buffer.h"
@@ -14,6 +15,7 @@
 #include "support/random.h"
 #include "support/sanitizer.h"
 #include "support/temporary_directory.h"
+#include "support/virtual_clock.h"
 
 namespace bottomless {
 namespace {
@@ -178,10 +180,12 @@ TEST(DiskStore, ADiskThatDoesNotAnswerIsNamed) {
   faults[1].fault = Fault::hang;
   faults[1].times = ~0ull;
   size_t opened = 0;
+  VirtualClock clock;
   const auto store =
       open_store({.directories = {a.path(), b.path()},
                   .limit = {},
                   .speeds = {1, 1},
+                  .clock = &clock,
                   .transfers = [&]() -> Result<std::unique_ptr<Transfers>> {
                     return std::unique_ptr<Transfers>(std::make_unique<FaultyTransfers>(
                         make_threaded_transfers().value(), faults[opened++]));
@@ -192,9 +196,14 @@ TEST(DiskStore, ADiskThatDoesNotAnswerIsNamed) {
   store->write(allocated(*store, 64_KiB), {buffer.span()}, Urgency::now, completions.expect());
   completions.wait_for_all();  // the first disk has answered, however slow it is
   store->write(allocated(*store, 64_KiB), {buffer.span()}, Urgency::now, completions.expect());
-  std::optional<Error> late;
-  while (!late) late = store->overdue(std::chrono::milliseconds(5));
+  while (!store->overdue(std::chrono::nanoseconds(0))) std::this_thread::yield();
+  constexpr std::chrono::minutes kPatience(1);
+  EXPECT_FALSE(store->overdue(kPatience));
+  clock.advance(kPatience);
+  const std::optional<Error> late = store->overdue(kPatience);
+  ASSERT_TRUE(late);
   EXPECT_NE(late->message.find(b.path().string()), std::string::npos) << late->message;
+  EXPECT_NE(late->message.find("for 60 s"), std::string::npos) << late->message;
   EXPECT_FALSE(store->overdue(std::chrono::hours(1)));
   faults[1].release();
   completions.wait_for_all();
