@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/kind.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -58,6 +59,7 @@ struct EngineOptions {
   // An operation that has waited for so long, for a disk that answers nothing, fails.
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
   LogSink log = [](LogLevel, std::string_view) {};
+  const Clock* clock = &Clock::steady();  // of the patience
 };
 
 struct EngineStats {
@@ -276,12 +278,12 @@ class Engine {
       BOTTOMLESS_REQUIRES(mutex_);
   void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
   void start_write(Block& block, Urgency urgency) BOTTOMLESS_REQUIRES(mutex_);
-  using Clock = std::chrono::steady_clock;
   static double seconds_now() {
-    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
   struct Waiting {  // of one operation
-    std::optional<Clock::time_point> since;
+    std::optional<Clock::TimePoint> since;
     bool told = false;
   };
   void stall() BOTTOMLESS_REQUIRES(mutex_);

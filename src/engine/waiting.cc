@@ -8,20 +8,20 @@ namespace bottomless {
 
 // Waits for any change, but not for ever; the time counts as stall.
 void Engine::stall() {
-  const auto start = Clock::now();
+  const double start = seconds_now();
   ++waiters_;
-  changed_.wait_for(mutex_, options_.patience);
+  options_.clock->wait(changed_, mutex_, options_.patience);
   --waiters_;
-  stats_.stall_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  stats_.stall_seconds += seconds_now() - start;
 }
 
 // Fails when it has taken long and a disk is why. What the disk owes stays under way: the memory
 // belongs to it until it answers. Others that hold memory may take as long as they like, but a person
 // should know.
 Result<void> Engine::stall(Waiting& waiting, std::string_view who) {
-  if (!waiting.since) waiting.since = Clock::now();
+  if (!waiting.since) waiting.since = options_.clock->now();
   stall();
-  if (Clock::now() - *waiting.since < options_.patience) return {};
+  if (options_.clock->now() - *waiting.since < options_.patience) return {};
   if (std::optional<Error> late = store_.overdue(options_.patience))
     return Error{late->code, "run " + std::string(who) + ": " + late->message};
   if (transfers_ == 0 && !std::exchange(waiting.told, true)) {

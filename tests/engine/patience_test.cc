@@ -13,7 +13,9 @@ namespace bottomless {
 namespace {
 
 constexpr Bytes kBlock = 512_KiB;  // three fit
-const RigOptions kImpatient{.patience = std::chrono::milliseconds(30)};
+constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
+
+RigOptions by(const VirtualClock& clock) { return {.patience = kPatience, .clock = &clock}; }
 
 void expect_overdue(const Error& error, const std::string& who) {
   EXPECT_EQ(error.code, Code::io);
@@ -22,11 +24,13 @@ void expect_overdue(const Error& error, const std::string& who) {
 }
 
 TEST(Patience, AReadThatHangsIsAnErrorAtTheOperatorThatNeedsIt) {
-  Rig rig(kImpatient);
+  VirtualClock clock;
+  Rig rig(by(clock));
   std::byte* at = rig.filled(kBlock, 1);
   rig.push_out(at);
   rig.store().hold();
   Pins pins(rig.engine());
+  clock.advance_at_next_wait(kPatience);
   const Result<void> pinned = rig.try_pin(pins, at, kBlock, Access::read, "aten::mm");
   ASSERT_FALSE(pinned.ok());
   expect_overdue(pinned.error(), "aten::mm");
@@ -41,11 +45,13 @@ TEST(Patience, AReadThatHangsIsAnErrorAtTheOperatorThatNeedsIt) {
 }
 
 TEST(Patience, AWriteThatHangsIsAnErrorWhereRoomIsNeededAndNothingIsLost) {
-  Rig rig(kImpatient);
+  VirtualClock clock;
+  Rig rig(by(clock));
   std::vector<std::byte*> full;
   for (uint64_t i = 0; i < 3; ++i) full.push_back(rig.filled(kBlock, i));
   rig.store().hold();
   Pins pins(rig.engine());
+  clock.advance_at_next_wait(kPatience);
   const Result<void*> refused = rig.engine().allocate(kBlock, Kind::other, &pins, "aten::add");
   ASSERT_FALSE(refused.ok());
   expect_overdue(refused.error(), "aten::add");
@@ -61,8 +67,9 @@ TEST(Patience, AWriteThatHangsIsAnErrorWhereRoomIsNeededAndNothingIsLost) {
 }
 
 TEST(Patience, WaitingForOthersIsNotTheDisksFaultButIsSaidOnce) {
-  RigOptions options = kImpatient;
-  std::atomic<int> told = 0;
+  VirtualClock clock;
+  RigOptions options = by(clock);
+  std::atomic<int> told = 0, waits = 0;
   options.log = [&](LogLevel, std::string_view text) {
     told += text.find("memory that other operations hold") != std::string_view::npos;
   };
@@ -75,19 +82,26 @@ TEST(Patience, WaitingForOthersIsNotTheDisksFaultButIsSaidOnce) {
     EXPECT_TRUE(rig.holds(at, kBlock, 1));
     done = true;
   });
-  while (told == 0) std::this_thread::sleep_for(kImpatient.patience);
-  std::this_thread::sleep_for(kImpatient.patience * 4);
+  // At every wait the patience has run out once more.
+  clock.on_wait([&] {
+    ++waits;
+    clock.advance(kPatience);
+  });
+  while (told == 0) std::this_thread::yield();
+  for (const int before = waits; waits < before + 4;) std::this_thread::yield();
   EXPECT_EQ(told, 1);
   EXPECT_FALSE(done);
+  clock.on_wait([] {});
   all.reset();
   waiting.join();
   EXPECT_TRUE(done);
 }
 
 TEST(Patience, AnEngineThatEndsSaysWhatItWaitsFor) {
-  MemoryStore store;
+  VirtualClock clock;
+  MemoryStore store({.clock = &clock});
   std::atomic<int> told = 0;
-  RigOptions options = kImpatient;
+  RigOptions options = by(clock);
   options.log = [&](LogLevel level, std::string_view text) {
     told += level == LogLevel::warning && text.find("not answered") != std::string_view::npos;
     store.let_go();
@@ -100,7 +114,9 @@ TEST(Patience, AnEngineThatEndsSaysWhatItWaitsFor) {
     storages.push_back(engine->allocate(kBlock, Kind::other, &pins, "a test").value());
   }
   Pins pins(*engine);
+  clock.advance_at_next_wait(kPatience);
   EXPECT_FALSE(engine->allocate(2 * kBlock, Kind::other, &pins, "a test").ok());
+  EXPECT_EQ(told, 0);
   engine.reset();
   EXPECT_EQ(told, 1);
 }

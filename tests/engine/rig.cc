@@ -13,6 +13,12 @@ uint64_t word(uint64_t key, size_t i) {
   return key * 0x9E3779B97F4A7C15ull ^ i * 0xD6E8FEB86659FD93ull;
 }
 
+MemoryStoreOptions store_of(const RigOptions& options) {
+  MemoryStoreOptions store = options.store;
+  store.clock = options.clock;
+  return store;
+}
+
 }  // namespace
 
 void write_pattern(std::byte* at, Bytes bytes, uint64_t key) {
@@ -51,13 +57,14 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
                              .recorded = options.recorded,
                              .spare_places = options.spare_places,
                              .patience = options.patience,
-                             .log = options.log};
+                             .log = options.log,
+                             .clock = options.clock};
   return std::make_unique<Engine>(engine, std::move(heap).value(), store,
                                   std::make_unique<Farthest>());
 }
 
 Rig::Rig(const RigOptions& options)
-    : options_(options), store_(options.store), engine_(make_engine(options, store_)) {}
+    : options_(options), store_(store_of(options)), engine_(make_engine(options, store_)) {}
 
 Rig::~Rig() {
   store_.let_go();

@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "support/memory_store.h"
+#include "support/virtual_clock.h"
 
 namespace bottomless {
 
@@ -25,6 +26,7 @@ struct RigOptions {
   MemoryStoreOptions store{};
   size_t spare_places = 0;
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
+  const Clock* clock = &kStopped;  // of the store, too
   LogSink log = [](LogLevel, std::string_view) {};
 };
 

@@ -80,7 +80,7 @@ void MemoryStore::hurry(const Extent& extent) {
 std::optional<Error> MemoryStore::overdue(std::chrono::nanoseconds patience) {
   std::lock_guard lock(mutex_);
   for (const Request& request : pending_) {
-    if (std::chrono::steady_clock::now() - request.since >= patience)
+    if (options_.clock->now() - request.since >= patience)
       return Error{Code::io, "wait for the memory store: it has not answered for too long"};
   }
   return std::nullopt;
@@ -119,7 +119,7 @@ void MemoryStore::submit(Operation operation, const Extent& extent, Pieces piece
   ++place->transfers;
   place->writes += writes;
   pending_.push_back({operation, extent, std::move(pieces), urgency, std::move(done),
-                      failure_for(operation), std::chrono::steady_clock::now()});
+                      failure_for(operation), options_.clock->now()});
   changed_.notify_all();
 }
 

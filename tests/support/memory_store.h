@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "io/store.h"
 
 namespace bottomless {
@@ -37,6 +38,7 @@ struct MemoryStoreOptions {
   unsigned most_delay_us = 0;  // of one transfer in four, at random
   uint64_t seed = 1;
   std::optional<FailAt> fail;
+  const Clock* clock = &Clock::steady();  // says what is overdue
 };
 
 class MemoryStore final : public Store {
@@ -82,7 +84,7 @@ class MemoryStore final : public Store {
     Urgency urgency;
     Done done;
     std::optional<Error> failure;
-    std::chrono::steady_clock::time_point since;
+    Clock::TimePoint since;
   };
 
   std::optional<Error> failure_for(Operation operation);
