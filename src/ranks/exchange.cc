@@ -39,6 +39,7 @@ Bytes Exchange::own_memory(int ranks, Bytes piece_bytes) {
 Exchange::Exchange(Transport& transport, ExchangeOptions options)
     : transport_(transport),
       options_(std::move(options)),
+      clock_(*options_.clock),
       node_(node_of(transport.rank(), transport.ranks(), options_.ranks_per_node)),
       pieces_(pieces_for(transport.ranks()), options_.piece_bytes) {
   for (int i = 0; i < ranks(); ++i) peers_.push_back(std::make_unique<Peer>());
@@ -106,9 +107,9 @@ void Exchange::close(Farewell farewell) {
     served_ = true;
     wordless_ = farewell == Farewell::unsaid;
     wake_all();
-    const auto until = wordless_ ? Clock::now() : Clock::now() + patience();
-    while (!all_parted() && Clock::now() < until)
-      changed_.wait_for(mutex_, std::chrono::milliseconds(50));
+    const auto until = wordless_ ? clock_.now() : clock_.now() + patience();
+    while (!all_parted() && clock_.now() < until)
+      clock_.wait(changed_, mutex_, std::chrono::milliseconds(50));
   }
   transport_.close();
   for (auto& peer : peers_) peer->speaker.join();
@@ -209,7 +210,7 @@ uint64_t Exchange::pull(Pull pull) {
       .urgent = pull.urgency == Urgency::now};
   MutexLock lock(mutex_);
   message.id = next_id_++;
-  pending_.emplace(message.id, Pending{.pull = std::move(pull), .since = Clock::now()});
+  pending_.emplace(message.id, Pending{.pull = std::move(pull), .since = clock_.now()});
   Peer& peer = this->peer(from);
   // A thread does the sending: a caller must not wait for the network.
   (from == rank() ? peer.asked : peer.unsaid).push_back(message);
@@ -277,7 +278,7 @@ void Exchange::nudge() {
 
 Result<void> Exchange::wait(const std::string& what, const std::function<bool()>& ready,
                             const std::function<int()>& late, Patience patience) {
-  const auto since = Clock::now();
+  const auto since = clock_.now();
   for (;;) {
     if (ready()) return {};
     const int who = late();
@@ -291,10 +292,10 @@ Result<void> Exchange::wait(const std::string& what, const std::function<bool()>
       }
       if (closing_) gone = rank();
       left = other && peer(who).left;
-      const bool late_yet = Clock::now() - since >= options_.deadline;
+      const bool late_yet = clock_.now() - since >= options_.deadline;
       if (!gone && !left && (!late_yet || patience == Patience::endless)) {
         // What ready() asks about may have changed before the lock was taken: look again soon.
-        changed_.wait_for(mutex_, std::chrono::milliseconds(20));
+        clock_.wait(changed_, mutex_, std::chrono::milliseconds(20));
         continue;
       }
     }
@@ -312,14 +313,14 @@ Result<void> Exchange::wait(const std::string& what, const std::function<bool()>
 }
 
 std::string Exchange::ask_status(int of) {
-  const auto until = Clock::now() + std::min(options_.deadline, kLongestStatus);
+  const auto until = clock_.now() + std::min(options_.deadline, kLongestStatus);
   MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
   statuses_[id];
   peer(of).unsaid.push_front({.kind = MessageKind::ask_status, .id = id, .urgent = 1});
   peer(of).to_say.notify_one();
-  while (!statuses_.at(id) && !peer(of).gone && !closing_ && Clock::now() < until)
-    changed_.wait_for(mutex_, std::chrono::milliseconds(50));
+  while (!statuses_.at(id) && !peer(of).gone && !closing_ && clock_.now() < until)
+    clock_.wait(changed_, mutex_, std::chrono::milliseconds(50));
   const std::optional<std::string> status = std::move(statuses_.at(id));
   statuses_.erase(id);
   return status.value_or("(it does not answer at all)");
@@ -347,7 +348,7 @@ void Exchange::watch_deadlines() {
     {
       MutexLock lock(mutex_);
       if (ended_) return;
-      const auto now = Clock::now();
+      const auto now = clock_.now();
       for (const auto& [id, pending] : pending_) {
         const int from = pending.pull.from;
         const bool too_long = now - pending.since >= options_.deadline;
@@ -365,8 +366,8 @@ void Exchange::watch_deadlines() {
       }
       if (broken_by_) stuck.reset();  // that has been done
       if (late.empty() && in_vain.empty() && !stuck) {
-        watch_.wait_for(
-            mutex_, std::min<std::chrono::nanoseconds>(patience() / 4, std::chrono::seconds(1)));
+        clock_.wait(watch_, mutex_,
+                    std::min<std::chrono::nanoseconds>(patience() / 4, std::chrono::seconds(1)));
         continue;
       }
     }
@@ -387,7 +388,7 @@ void Exchange::report_late(const std::vector<Late>& late) {
       MutexLock lock(mutex_);
       const auto found = pending_.find(id);
       // It may have moved while the other rank was asked.
-      if (found == pending_.end() || Clock::now() - found->second.since < options_.deadline)
+      if (found == pending_.end() || clock_.now() - found->second.since < options_.deadline)
         continue;
       what = found->second.pull.what;
     }

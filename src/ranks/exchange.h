@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "io/urgency.h"
@@ -55,6 +56,7 @@ struct ExchangeOptions {
   std::function<void(int from, const Notice&)> noticed = [](int, const Notice&) {};
   std::function<void()> serving = [] {};  // called first by the threads that answer
   std::function<std::string()> doing = [] { return std::string(); };  // for others who wonder
+  const Clock* clock = &Clock::steady();                              // of the deadline
 };
 
 struct ExchangeStats {
@@ -126,8 +128,6 @@ class Exchange {
   ExchangeStats stats() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Offer {
     Offered what;
     uint64_t version = 0;
@@ -140,11 +140,11 @@ class Exchange {
     Bytes arrived = 0;
     bool arriving = false;  // somebody is writing into its memory: it cannot end before that has
     std::optional<Error> failure;  // with which it ends then
-    Clock::time_point since;       // when there was the last sign of it
+    Clock::TimePoint since;        // when there was the last sign of it
   };
   struct Peer {  // all but `sending` under the exchange's mutex
     Mutex sending;
-    std::optional<Clock::time_point> sending_since;
+    std::optional<Clock::TimePoint> sending_since;
     std::deque<Message> asked;   // pulls that it waits for
     std::deque<Message> unsaid;  // short messages for it
     std::optional<Error> gone;   // why it is not there any more
@@ -201,6 +201,7 @@ class Exchange {
 
   Transport& transport_;
   const ExchangeOptions options_;
+  const Clock& clock_;
   const Node node_;  // of this rank
   PieceCache pieces_;
   mutable Mutex mutex_;

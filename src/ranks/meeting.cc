@@ -31,7 +31,8 @@ Result<std::unique_ptr<Meeting>> Meeting::start(Transport& transport, MeetingOpt
            [self] {
              MutexLock lock(self->mutex_);
              return self->at_;
-           }});
+           },
+       .clock = self->options_.clock});
   if (!exchange.ok()) return exchange.error();
   meeting->exchange_ = std::move(exchange).value();
   return meeting;
@@ -70,7 +71,7 @@ void Meeting::is_at(std::string what) {
 }
 
 void Meeting::goes_on() {
-  const Clock::time_point now = Clock::now();
+  const Clock::TimePoint now = options_.clock->now();
   if (now - last_sign_ < options_.deadline / kSignsPerDeadline) return;
   last_sign_ = now;
   (void)exchange_->tell_all({kGoesOn});  // who cannot be reached any more is missed when all meet

@@ -1,7 +1,7 @@
 // Ranks that meet: each says something, and goes on when it has heard what all of them say. For what is small and seldom, between
 // steps or before the first one. A rank may have much to do before it comes: it is waited for as long as it says that it goes on, and
 // for the deadline from then on. Who waits in vain is told what the late rank says that it is at.
-// Thread-safety: one thread at a time.
+// Thread-safety: meet() by one thread at a time; is_at() and goes_on() by one, too, which may be another.
 // Lifetime: the transport outlives it, and nobody else uses that.
 #pragma once
 #include <bottomless/bytes.h>
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "ranks/exchange.h"
 #include "ranks/transport.h"
@@ -24,6 +25,7 @@ namespace bottomless {
 struct MeetingOptions {
   std::string purpose;  // begins every error: "train on 2 ranks"
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
+  const Clock* clock = &Clock::steady();  // of the deadline
 };
 
 class Meeting {
@@ -47,7 +49,6 @@ class Meeting {
   Result<std::vector<std::vector<std::byte>>> meet(std::span<const std::byte> own);
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Other {
     uint64_t came = 0;                   // to so many meetings
     std::array<uint64_t, 2> bytes = {};  // said in the last one of even and of odd number
@@ -64,7 +65,7 @@ class Meeting {
   uint64_t number_ = 0;
   std::array<std::vector<std::byte>, 2> said_;  // here, in the meetings of even and of odd number
   bool failed_ = false;
-  Clock::time_point last_sign_ = {};
+  Clock::TimePoint last_sign_ = {};
   mutable Mutex mutex_;
   std::string at_ BOTTOMLESS_GUARDED_BY(mutex_) = "beginning";
   std::vector<Other> others_ BOTTOMLESS_GUARDED_BY(mutex_);  // by rank, this one included

@@ -77,7 +77,7 @@ Result<void> Exchange::deliver(int to, const Message& header, std::span<const st
     if (peer.dismissed || (peer.gone && !farewell))
       return peer.gone ? *peer.gone : Error{Code::io, "this rank has left the others"};
     peer.dismissed = farewell;
-    peer.sending_since = Clock::now();
+    peer.sending_since = clock_.now();
   }
   Message message = header;
   if (header.kind != MessageKind::pull) message.bytes = payload.size();
@@ -171,7 +171,7 @@ Result<std::optional<Exchange::Arrival>> Exchange::begin_arrival(uint64_t id, By
   if (offset + bytes > pending.pull.into.size())
     return Error{Code::io, "it sent more than was asked for"};
   pending.arriving = true;
-  pending.since = Clock::now();
+  pending.since = clock_.now();
   return std::optional<Arrival>({.into = pending.pull.into.subspan(offset, bytes),
                                  .format = pending.pull.format,
                                  .element = pending.pull.element});
@@ -183,7 +183,7 @@ void Exchange::end_arrival(uint64_t id, Bytes bytes, const Result<void>& receive
     MutexLock lock(mutex_);
     Pending& pending = pending_.at(id);
     pending.arriving = false;
-    pending.since = Clock::now();
+    pending.since = clock_.now();
     if (received.ok()) pending.arrived += bytes;
     if (pending.failure) {
       outcome = std::move(*pending.failure);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,29 +14,30 @@
 
 #include "support/local_network.h"
 #include "support/random.h"
+#include "support/virtual_clock.h"
 
 namespace bottomless {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Heard = Result<std::vector<std::vector<std::byte>>>;
 
-constexpr auto kShort = std::chrono::milliseconds(200);
-constexpr auto kLong = std::chrono::seconds(30);
+constexpr std::chrono::nanoseconds kDeadline = std::chrono::milliseconds(200);
 
-std::unique_ptr<Meeting> started(LocalNetwork& network, int rank,
-                                 std::chrono::nanoseconds deadline) {
-  auto meeting = Meeting::start(network.of(rank), {.purpose = "meet", .deadline = deadline});
+// Where a test does not advance the clock nobody is ever late.
+std::unique_ptr<Meeting> started(LocalNetwork& network, int rank, const Clock& clock,
+                                 std::chrono::nanoseconds deadline = kDeadline) {
+  auto meeting =
+      Meeting::start(network.of(rank), {.purpose = "meet", .deadline = deadline, .clock = &clock});
   EXPECT_TRUE(meeting.ok());
   return std::move(meeting).value();
 }
 
 // Each rank on a thread of its own.
-void on_all(LocalNetwork& network, std::chrono::nanoseconds deadline,
-            const std::function<void(int, Meeting&)>& program) {
+void on_all(LocalNetwork& network, const std::function<void(int, Meeting&)>& program) {
+  const VirtualClock clock;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < network.ranks(); ++rank) {
-    threads.emplace_back([&, rank] { program(rank, *started(network, rank, deadline)); });
+    threads.emplace_back([&, rank] { program(rank, *started(network, rank, clock)); });
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -57,7 +60,7 @@ TEST(Meeting, EverybodyHearsWhatEverybodySaysOfAnySize) {
     const size_t sizes[] = {0, 1, 16384, 100001};
     return std::string(sizes[(rank + turn) % 4], static_cast<char>('a' + turn + rank));
   };
-  on_all(network, kLong, [&](int rank, Meeting& meeting) {
+  on_all(network, [&](int rank, Meeting& meeting) {
     for (int turn = 0; turn < 9; ++turn) {
       const Heard heard = say(meeting, text(rank, turn));
       ASSERT_TRUE(heard.ok()) << heard.error().message;
@@ -69,19 +72,38 @@ TEST(Meeting, EverybodyHearsWhatEverybodySaysOfAnySize) {
 
 TEST(Meeting, ARankThatGoesOnIsWaitedForPastTheDeadline) {
   LocalNetwork network(2);
-  on_all(network, kShort, [](int rank, Meeting& meeting) {
-    const auto until = Clock::now() + 4 * kShort;
-    while (rank == 0 && Clock::now() < until) meeting.goes_on();
-    const Heard heard = say(meeting, "here");
-    EXPECT_TRUE(heard.ok()) << heard.error().message;
+  VirtualClock clock;
+  const auto late = started(network, 0, clock), waiting = started(network, 1, clock);
+  std::atomic<bool> waits{false};
+  auto heard = std::async(std::launch::async, [&] {
+    clock.on_wait([&, me = std::this_thread::get_id()] {
+      if (std::this_thread::get_id() == me) waits = true;
+    });
+    return say(*waiting, "here");
   });
+  while (!waits) std::this_thread::yield();
+  // Of the signs within a deadline the first has arrived for sure, because a later one has been taken. Each also comes after
+  // whatever else its rank was sending, so that no send of either takes longer than a quarter.
+  for (int quarter = 0; quarter < 4 * 4; ++quarter) {
+    late->goes_on();
+    waiting->goes_on();
+    clock.advance(kDeadline / 4);
+  }
+  const Heard too = say(*late, "here");
+  EXPECT_TRUE(too.ok()) << too.error().message;
+  const Heard there = heard.get();
+  EXPECT_TRUE(there.ok()) << there.error().message;
 }
 
 TEST(Meeting, WhoWaitsInVainIsToldWhatTheLateRankIsAt) {
   LocalNetwork network(2);
-  const auto late = started(network, 0, kLong), waiting = started(network, 1, kShort);
+  VirtualClock clock;
+  // With such a deadline its signs are so far apart that it gives none here.
+  const auto late = started(network, 0, clock, std::chrono::hours(1000));
+  const auto waiting = started(network, 1, clock);
   late->is_at("step 7, writing the model");
   waiting->is_at("step 7, done");
+  clock.advance_at_next_wait(kDeadline);
   const Heard heard = say(*waiting, "here");
   EXPECT_TRUE(names(heard, "meet: nothing from rank 0 for 200 ms (the deadline)"))
       << (heard.ok() ? "" : heard.error().message);
@@ -92,8 +114,10 @@ TEST(Meeting, WhoWaitsInVainIsToldWhatTheLateRankIsAt) {
 
 TEST(Meeting, ARankThatStopsIsNamed) {
   LocalNetwork network(2);
-  const auto late = started(network, 0, kShort), waiting = started(network, 1, kShort);
+  VirtualClock clock;
+  const auto late = started(network, 0, clock), waiting = started(network, 1, clock);
   network.stop(0);
+  clock.on_wait([&] { clock.advance(kDeadline); });
   EXPECT_TRUE(names(say(*waiting, "here"), "rank 0"));
   network.kill(0);
 }
@@ -102,7 +126,7 @@ TEST(Meeting, ARankThatDiesAtAnySendEndsTheOthersAndIsNamed) {
   for (uint64_t sends = 0, fired = 1; fired != 0; ++sends) {
     LocalNetwork network(3);
     network.kill_after(1, sends);
-    on_all(network, kLong, [&](int rank, Meeting& meeting) {
+    on_all(network, [&](int rank, Meeting& meeting) {
       for (const char* text : {"one", "", "three"}) {
         const Heard heard = say(meeting, text);
         if (heard.ok()) continue;
@@ -120,10 +144,11 @@ TEST(Meeting, ARankThatDiesAtAnySendEndsTheOthersAndIsNamed) {
 
 TEST(Meeting, ARankThatFailsEndsTheOthers) {
   LocalNetwork network(2);
-  const auto waiting = started(network, 1, kLong);
+  const VirtualClock clock;
+  const auto waiting = started(network, 1, clock);
   std::thread failing([&] {
     try {
-      const auto meeting = started(network, 0, kLong);
+      const auto meeting = started(network, 0, clock);
       throw std::string("something went wrong");
     } catch (const std::string&) {
     }
@@ -137,7 +162,7 @@ TEST(Meeting, ARankThatFailsEndsTheOthers) {
 TEST(Meeting, WhoLeavesFirstHasBeenHeard) {
   for (int turn = 0; turn < 20; ++turn) {
     LocalNetwork network(3, {.most_delay_us = 200, .seed = static_cast<uint64_t>(turn)});
-    on_all(network, kLong, [](int, Meeting& meeting) {
+    on_all(network, [](int, Meeting& meeting) {
       const Heard heard = say(meeting, "the last word");
       EXPECT_TRUE(heard.ok()) << heard.error().message;
     });

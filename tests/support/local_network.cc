@@ -74,13 +74,6 @@ void LocalNetwork::count_send(int rank) {
   changed_.notify_all();
 }
 
-void LocalNetwork::hang(std::unique_lock<std::mutex>& lock) {
-  ++hanging_;
-  changed_.notify_all();
-  changed_.wait(lock);
-  --hanging_;
-}
-
 Result<void> LocalNetwork::send(int from, int to, std::span<const std::byte> bytes) {
   dawdle();
   std::unique_lock lock(mutex_);
@@ -105,11 +98,11 @@ Result<void> LocalNetwork::send(int from, int to, std::span<const std::byte> byt
       link.bytes = bytes;
       changed_.notify_all();
     }
-    if (at(from).stopped || at(to).stopped) {
-      hang(lock);
-    } else {
-      changed_.wait(lock);
-    }
+    const bool hangs = at(from).stopped || at(to).stopped;
+    hanging_sends_ += hangs;
+    if (hangs) send_hangs_.notify_all();
+    changed_.wait(lock);
+    hanging_sends_ -= hangs;
   }
 }
 
@@ -120,11 +113,7 @@ Result<void> LocalNetwork::receive(int to, int from, std::span<std::byte> into) 
   for (;;) {
     if (std::optional<Error> failed = failure(to, from)) return std::move(*failed);
     if (link.state == State::posted && !at(to).stopped) break;
-    if (at(from).stopped || at(to).stopped) {
-      hang(lock);
-    } else {
-      changed_.wait(lock);
-    }
+    changed_.wait(lock);
   }
   if (link.bytes.size() != into.size()) {
     ADD_FAILURE() << "rank " << from << " sends " << link.bytes.size() << " bytes, rank " << to
@@ -178,9 +167,9 @@ bool LocalNetwork::stopped(int rank) const {
   return at(rank).stopped;
 }
 
-void LocalNetwork::wait_until_somebody_hangs() {
+void LocalNetwork::wait_until_a_send_hangs() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return hanging_ > 0; });
+  send_hangs_.wait(lock, [&] { return hanging_sends_ > 0; });
 }
 
 Bytes LocalNetwork::sent_bytes(int from) const {

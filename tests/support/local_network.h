@@ -39,8 +39,8 @@ class LocalNetwork {
   void stop_after(int rank, uint64_t sends);
   bool killed(int rank) const;
   bool stopped(int rank) const;
-  // Waits until a call hangs because this rank has been stopped.
-  void wait_until_somebody_hangs();
+  // Waits until a send hangs because a rank has been stopped.
+  void wait_until_a_send_hangs();
 
   Bytes sent_bytes(int from) const;  // all that was taken
   Bytes received_bytes(int to) const;
@@ -68,7 +68,6 @@ class LocalNetwork {
   std::optional<Error> failure(int rank, int peer) const;
   void count_send(int rank);
   void dawdle();
-  void hang(std::unique_lock<std::mutex>& lock);
   Result<void> send(int from, int to, std::span<const std::byte> bytes);
   Result<void> receive(int to, int from, std::span<std::byte> into);
   void close(int rank);
@@ -76,8 +75,9 @@ class LocalNetwork {
   const LocalNetworkOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable send_hangs_;  // apart: sends that hang must not wake each other
   uint64_t calls_ = 0;
-  unsigned hanging_ = 0;
+  unsigned hanging_sends_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Link> links_;
 };
