@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+from helpers import HANGS
 from ranks import free_port
 
 HERE = os.path.dirname(__file__)
@@ -81,7 +82,7 @@ class Ranks:
     It finds `rank`, `ranks` and `arguments`, torch, dist, nn and bottomless, and gives back by `result(...)`.
     """
 
-    def __init__(self, program, ranks, folder, *arguments, timeout=60, env=None):
+    def __init__(self, program, ranks, folder, *arguments, timeout=HANGS, env=None):
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
             old.unlink()

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import torch
 
@@ -17,6 +18,7 @@ import bottomless
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MIB = 1 << 20
+HANGS = 900  # seconds: what takes longer will never end, however busy the machine is
 
 KINDS = {"parameter", "gradient", "state", "activation", "other"}
 COUNTERS = {
@@ -111,7 +113,7 @@ class Outcome:
         return self.out.splitlines()[:-1]
 
 
-def run(command, timeout=120, env=None, cwd=None):
+def run(command, timeout=HANGS, env=None, cwd=None):
     """Runs a program to its end; one that hangs is ended, with all that it started, and fails the test."""
     command = [os.fspath(word) for word in command]
     environment = {**os.environ, **(env or {})}
@@ -126,6 +128,13 @@ def run(command, timeout=120, env=None, cwd=None):
             out, err = process.communicate()
             err += f"\nended by the test after {timeout} s"
     return Outcome(process.returncode, out, err)
+
+
+def wait_until(condition, process):
+    """Looks again and again, until it is so or the process has ended, which fails the test."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
 
 
 def bottomless_run():

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 
-from helpers import run
+from helpers import HANGS, run
 
 
 def free_port():
@@ -17,7 +17,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def outcomes_of_ranks(code, *arguments, ranks=2, env=None, timeout=100, prefixes=None):
+def outcomes_of_ranks(code, *arguments, ranks=2, env=None, timeout=HANGS, prefixes=None):
     """Runs the program once per rank, with the environment that torchrun gives them; how each ended, and what it found.
 
     `prefixes`: by rank, words to put before its command.
@@ -50,7 +50,7 @@ def run_ranks(code, *arguments, ranks=2, **how):
 # Inside of a rank.
 
 
-def begin(seconds=100):
+def begin(seconds=HANGS):
     """This rank, and how many there are. A rank that hangs shows where, and ends."""
     import faulthandler
 

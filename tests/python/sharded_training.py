@@ -44,7 +44,7 @@ def sharded(stage, memory, steps, count=8, disk_limit=None, env={}, meet=False, 
         with bottomless.limit(memory, disk, disk_limit=disk_limit) as runtime:
             model = layers(count)
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-            sharded = bottomless.shard(model, optimizer, stage=stage, deadline=60, **options)
+            sharded = bottomless.shard(model, optimizer, stage=stage, deadline=600, **options)
             losses, traffic = [], []
             for loss in train(model, optimizer, steps, meet):
                 losses.append(loss)

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from helpers import check_moved, run, run_limited
+from helpers import HANGS, check_moved, run, run_limited
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs/endings"
 MEMORY = "12MiB"
@@ -45,7 +45,7 @@ class Runner:
         self.report.unlink(missing_ok=True)
         outcome = start(*arguments, env=dict([self.variable.split("=", 1)]))
         assert "ended by the test" not in outcome.err, outcome
-        deadline = time.monotonic() + 30  # orphans notice the end of their parent in their own time
+        deadline = time.monotonic() + HANGS  # orphans notice the end of their parent in their own time
         while (left := processes_with(self.variable)) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not left, f"processes {left} are left behind"

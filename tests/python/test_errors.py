@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import bottomless
-from helpers import MIB, limit, run_python, squeeze
+from helpers import HANGS, MIB, limit, run_python, squeeze
 
 COUNT = 1 << 18  # a tensor of 1 MiB
 
@@ -207,7 +207,7 @@ FULL_DISK = """if True:
 
 def check_full_disk(directory, disk_limit, *named):
     """The error says which disk; what is there stays readable and can be saved; after freeing some, work goes on."""
-    outcome = run_python(FULL_DISK, directory, disk_limit, *named, timeout=40)
+    outcome = run_python(FULL_DISK, directory, disk_limit, *named)
     assert (outcome.code, outcome.out.splitlines()) == (0, ["full", "readable", "saved", "going on"]), outcome.err
 
 
@@ -267,7 +267,7 @@ WORKER = """if True:
     tensors = [torch.full((1 << 18,), n) for n in range(20)]
     assert runtime.stats()["written_bytes"] > 0 and os.listdir(sys.argv[1]) == []
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(1000)
 """
 
 
@@ -280,9 +280,9 @@ def test_nothing_is_left_after_a_crash(how, tmp_path):
             assert os.listdir(directory) == []
             assert used(directory) > 8 * MIB
             process.send_signal(how)
-            process.wait(30)
+            process.wait(HANGS)
         assert os.listdir(directory) == []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + HANGS
         while used(directory) > 0 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert used(directory) == 0

@@ -42,16 +42,16 @@ def test_gpt2_of_2_gib_trains_in_512_mib_by_the_kernels_own_count(disk):
     fixed = tiny.data - tiny.stats["peak_bytes"]
     granted = fixed + LIMIT + ALLOWANCE
 
-    plain = Trained(run([sys.executable, PROGRAM, "124M"], timeout=240))
+    plain = Trained(run([sys.executable, PROGRAM, "124M"]))
     needed = plain.peak_resident - tiny.peak_resident
     assert needed > 2048 * MIB
     assert ALLOWANCE < needed / 50, "the allowance must not be what makes it fit"
 
-    refused = run(with_data_limit(granted, [sys.executable, PROGRAM, "124M"]), timeout=240)
+    refused = run(with_data_limit(granted, [sys.executable, PROGRAM, "124M"]))
     assert (refused.code, refused.out) == (1, ""), "plain PyTorch must not even come to a first loss"
     assert "DefaultCPUAllocator: can't allocate memory" in refused.err.splitlines()[-1], refused.err
 
-    judged = Trained(run(with_data_limit(granted, [*limited, "124M"]), timeout=240))
+    judged = Trained(run(with_data_limit(granted, [*limited, "124M"])))
     assert judged.results == plain.results
     check_moved(judged.stats)
     assert judged.stats["read_bytes"] > 0 and judged.stats["steps"] == 2

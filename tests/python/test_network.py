@@ -52,7 +52,7 @@ def train(model, steps, stats=lambda: None, after_step=lambda: None):
     return losses, [last - first for last, first in zip(counts[-1], counts[0])] if is_networked else None
 
 
-def sharded(stage, memory, steps, deadline=60, began=None):
+def sharded(stage, memory, steps, deadline=600, began=None):
     with bottomless.limit(memory, disk) as runtime:
         model = layers()
 
@@ -138,10 +138,10 @@ def test_bits_and_bytes(ranks, stages, disks, network):
 def test_link_that_is_cut_in_a_step(disks, network, tmp_path):
     """Nobody hears that rank 1 is gone, nor does rank 1 of the others: all end by the deadline, and say of whom they waited."""
     machines, began = network(3, "50mbit"), tmp_path / "began"
-    cases = [sharded(3, 1000, deadline=6, began=str(began))]
+    cases = [sharded(3, 1000, deadline=15, began=str(began))]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         ending = pool.submit(
-            outcomes_of_ranks, TRAIN, json.dumps(cases), disks, "networked", ranks=3, timeout=70, **over(machines)
+            outcomes_of_ranks, TRAIN, json.dumps(cases), disks, "networked", ranks=3, **over(machines)
         )
         wait_until(lambda: began.exists() or ending.done())
         before = machines.received(1)

@@ -211,7 +211,7 @@ def test_steps_end_a_program(script, disk):
 def test_bench_train(disk):
     command = words("bench", "train", "--model", "6M", "--sequence", "16", "--share", "1/2", "--rounds", "1")
     command += ["--steps", "1", "--warm-up", "1", "--disk", disk, "--no-clip", "--update-in-backward", "--json"]
-    outcome = run(command, timeout=300)
+    outcome = run(command)
     assert outcome.code == 0, outcome
     rows = {row["run"]: row for row in json.loads(outcome.out)["rows"]}
     assert list(rows)[:4] == [

@@ -32,9 +32,9 @@ def words(command):
 def test_same_lines(name, mode, disk, tmp_path):
     command, memory = CASES[name]
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"), "TOKENIZERS_PARALLELISM": "false"}
-    plain = run([sys.executable, *words(command)], env=env, timeout=240)
+    plain = run([sys.executable, *words(command)], env=env)
     assert plain.code == 0, plain.err
-    limited = run_limited(words(command), memory, disk, "--json", env={**env, "BOTTOMLESS_EVICT_EAGERLY": mode}, timeout=240)
+    limited = run_limited(words(command), memory, disk, "--json", env={**env, "BOTTOMLESS_EVICT_EAGERLY": mode})
     assert limited.code == 0, limited.err
     assert limited.lines == plain.out.splitlines()
     check_moved(limited.stats)

@@ -232,7 +232,7 @@ print("same")
 @pytest.mark.parametrize("memory, threads, steps, width", [("24MiB", 4, 6, 512), ("12MiB", 2, 6, 512), ("9MiB", 6, 10, 192)])
 def test_threads_share_a_tight_limit(memory, threads, steps, width, mode, disk):
     environment = {"BOTTOMLESS_EVICT_EAGERLY": mode}
-    outcome = run_python(CONCURRENT, memory, disk, threads, steps, width, env=environment, timeout=115)
+    outcome = run_python(CONCURRENT, memory, disk, threads, steps, width, env=environment)
     assert (outcome.code, outcome.out) == (0, "same\n"), outcome.err
 
 

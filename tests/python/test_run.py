@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from helpers import KEYS, MIB, bottomless_run, check_moved, run, run_limited
+from helpers import HANGS, KEYS, MIB, bottomless_run, check_moved, run, run_limited
 
 BINARY = (pathlib.Path(sys.executable).parent / "bottomless").exists()
 
@@ -150,12 +150,12 @@ def test_ends_as_under_plain_python(ending, script, disk):
 
 
 def test_interrupted_from_outside(script, disk):
-    path = script("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    path = script("import time\nprint('ready', flush=True)\ntime.sleep(1000)\n")
     command = [*map(str, bottomless_run()), "--memory", "64MiB", "--disk", str(disk), str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        error = process.communicate(timeout=30)[1]
+        error = process.communicate(timeout=HANGS)[1]
     assert process.returncode == -signal.SIGINT
     assert error.splitlines()[-1] == "KeyboardInterrupt"
     assert "bottomless" not in error
@@ -164,7 +164,7 @@ def test_interrupted_from_outside(script, disk):
 def test_standard_input_is_the_programs_own(script, disk):
     path = script("import sys; print(sys.stdin.read().upper())")
     command = [*map(str, bottomless_run()), "--memory", "64MiB", "--disk", str(disk), str(path)]
-    done = subprocess.run(command, input="text", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input="text", capture_output=True, text=True, timeout=HANGS)
     assert (done.returncode, done.stdout) == (0, "TEXT\n"), done.stderr
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import bottomless
-from helpers import fingerprints
+from helpers import HANGS, fingerprints
 from forked_ranks import Ranks, run_ranks
 
 # Some large enough to be shared out, some small, one tied, one frozen, one of 16 bits, one channels_last; buffers.
@@ -58,7 +58,7 @@ runtime = bottomless.limit("14MiB" if kind == "adafactor" else "20MiB", disk)
 torch.manual_seed(1 if load else 0)  # what is loaded replaces something else
 model = Model()
 optimizer = make_optimizer(kind, model)
-sharded = bottomless.shard(model, optimizer, stage=stage, deadline=30)
+sharded = bottomless.shard(model, optimizer, stage=stage, deadline=600)
 found = {}
 if load:
     found["loaded"] = sharded.load(directory)
@@ -181,7 +181,7 @@ def sharded_model(width, dtype=torch.float32, extra=False):
     model = nn.Sequential(nn.Linear(512, width), nn.Linear(width, 8)).to(dtype)
     if extra:
         model.register_parameter("more", nn.Parameter(torch.ones(3)))
-    return bottomless.shard(model, torch.optim.AdamW(model.parameters()), deadline=30)
+    return bottomless.shard(model, torch.optim.AdamW(model.parameters()), deadline=600)
 
 
 def refused(**how):
@@ -232,7 +232,7 @@ disk, directory, background = arguments
 runtime = bottomless.limit("12MiB", disk)
 model = nn.ParameterList([nn.Parameter(torch.zeros(size)) for size in (7, 300000, 40000, 1000, 200000)])
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=1.0)
-sharded = bottomless.shard(model, optimizer, deadline=30)
+sharded = bottomless.shard(model, optimizer, deadline=600)
 step = sharded.load(directory)["step"] if os.path.exists(os.path.join(directory, "manifest.json")) else 0
 print("begins", step, flush=True)
 while True:
@@ -253,7 +253,7 @@ def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     step = 0
     for background in (False, True) * 4:
         ranks = Ranks(COUNTING, randomly.choice([1, 2, 3]), tmp_path / "results", disk, saved, background)
-        until = time.monotonic() + 40
+        until = time.monotonic() + HANGS
         while saved_step(saved) <= step and time.monotonic() < until:
             time.sleep(0.002)
         time.sleep(randomly.uniform(0, 0.15))

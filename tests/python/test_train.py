@@ -6,11 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
-from helpers import MIB, ROOT, check_moved, run
+from helpers import HANGS, MIB, ROOT, check_moved, run, wait_until
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -56,11 +55,10 @@ def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not_been(data, trained
     command = [BINARY, "train", "--model", "gpt-10m", "--data", data, "--out", out, *SMALL]
     command += ["--steps", "5", "--accumulate", "2"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        metrics, deadline = out / "metrics.jsonl", time.monotonic() + 60
-        while not (metrics.exists() and metrics.read_text().count("\n") >= 1) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        metrics = out / "metrics.jsonl"
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 1, process)
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=HANGS)[1]
     assert process.returncode == 0, said
     refused = train(data, out, "--steps", "5", "--accumulate", "2")
     assert refused.code == 1 and "--resume" in refused.err

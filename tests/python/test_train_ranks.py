@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from helpers import check_moved, run
+from helpers import HANGS, check_moved, run, wait_until
 
 transformers = pytest.importorskip("transformers")
 
@@ -47,7 +47,7 @@ def start(count, data, out, *options, model="gpt-10m"):
     ]  # fmt: skip
 
 
-def finish(processes, timeout=150):
+def finish(processes, timeout=HANGS):
     """Code, output and messages of each; one that hangs is ended and fails the test."""
     deadline = time.monotonic() + timeout
     ended = []
@@ -132,9 +132,8 @@ def test_adapters_of_a_frozen_model_are_sharded(data, alone, tmp_path):
 def test_a_signal_to_one_rank_stops_all(data, tmp_path):
     out = tmp_path / "run"
     processes = start(2, data, out, "--steps", 10000, *LIMIT)
-    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 60
-    while not (metrics.exists() and metrics.read_text().count("\n") >= 1) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    metrics = out / "metrics.jsonl"
+    wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 1, processes[1])
     processes[1].send_signal(signal.SIGTERM)
     ended = finish(processes)
     assert [code for code, _, _ in ended] == [0, 0], ended
@@ -170,9 +169,9 @@ def much_data(tmp_path_factory):
     return file
 
 
-@pytest.mark.parametrize("how, said", [(signal.SIGSTOP, "(the deadline)"), (signal.SIGKILL, "rank 0 has ended")])
-def test_who_waits_for_the_first_rank_before_the_first_step_hears_of_its_end(much_data, tmp_path, how, said):
-    processes = start(2, much_data, tmp_path / "run", "--steps", 1, "--deadline", 2, *LIMIT)
+@pytest.mark.parametrize("how, deadline, said", [(signal.SIGSTOP, 2, "(the deadline)"), (signal.SIGKILL, 600, "rank 0 has ended")])
+def test_who_waits_for_the_first_rank_before_the_first_step_hears_of_its_end(much_data, tmp_path, how, deadline, said):
+    processes = start(2, much_data, tmp_path / "run", "--steps", 1, "--deadline", deadline, *LIMIT)
     first_line(processes[0], "training a tokenizer")
     processes[0].send_signal(how)
     code, _, err = finish(processes[1:])[0]
@@ -193,9 +192,7 @@ def test_one_rank_speaks_for_all(data, tmp_path):
 def test_a_rank_that_is_killed_ends_the_others(data, tmp_path):
     out = tmp_path / "run"
     processes = start(2, data, out, "--steps", 10000, *LIMIT)
-    deadline = time.monotonic() + 60
-    while not (out / "metrics.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until((out / "metrics.jsonl").exists, processes[1])
     processes[1].kill()
     ended = finish(processes)
     assert ended[0][0] == 1
