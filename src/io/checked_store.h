@@ -1,11 +1,14 @@
-// A store that notices when what it reads is not what was written: a checksum of every extent, taken
-// from memory once it has been written and compared once it has been read. Corrupt data is an error
-// that names the place, never a result.
+// A store that notices when what it reads is not what was written: checksums of every extent, taken from memory once it
+// has been written and compared once it has been read. Corrupt data is an error that names the place, never a result.
+// Any part of an extent may be read: there is one sum for each kUnit of it, and a read that begins or ends within a unit
+// brings in the rest of that as well, into memory of its own, to compare it.
 // Thread-safety: see Store. Checksums are taken on the threads of the store below.
 // Lifetime: see StoreOver.
 #pragma once
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "io/store_over.h"
@@ -14,6 +17,9 @@ namespace bottomless {
 
 class CheckedStore final : public StoreOver {
  public:
+  // Eight bytes are kept for each, so 100 GiB in the store take 6.3 MiB.
+  static constexpr Bytes kUnit = 128_KiB;
+
   explicit CheckedStore(std::unique_ptr<Store> below) : StoreOver(std::move(below)) {}
   ~CheckedStore() override { end_below(); }
 
@@ -23,21 +29,22 @@ class CheckedStore final : public StoreOver {
 
  private:
   struct Written {
-    uint64_t checksum;
-    Bytes bytes;
+    Bytes bytes = 0;
+    std::vector<uint64_t> checksums;  // one of each unit, the last may be shorter
   };
-  struct Key {
-    uint32_t disk;
-    uint64_t offset;
-    bool operator==(const Key&) const = default;
+  struct Around {  // what is known of the extent that a part of is read
+    uint64_t begin = 0;
+    std::shared_ptr<const Written> written;  // null: nothing
   };
-  struct KeyHash {
-    size_t operator()(const Key& key) const { return key.offset / kAlignment * 31 + key.disk; }
-  };
-  Result<void> compare(const Extent& extent, const Pieces& pieces);
+  using Place = std::pair<uint32_t, uint64_t>;  // disk and offset
+
+  static Written sums_of(const Pieces& pieces);
+  static Result<void> compare(const Extent& extent, const Around& around, Bytes from, Bytes to,
+                              const Pieces& pieces);
+  Around around(const Extent& extent);
 
   Mutex mutex_;
-  std::unordered_map<Key, Written, KeyHash> written_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::map<Place, std::shared_ptr<const Written>> written_ BOTTOMLESS_GUARDED_BY(mutex_);
 };
 
 }  // namespace bottomless

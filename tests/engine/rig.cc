@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 
+#include "io/checked_store.h"
 #include "support/process.h"
 
 namespace bottomless {
@@ -63,15 +65,20 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
                                   std::make_unique<Farthest>());
 }
 
-Rig::Rig(const RigOptions& options)
-    : options_(options), store_(store_of(options)), engine_(make_engine(options, store_)) {}
+Rig::Rig(const RigOptions& options) : options_(options) {
+  auto store = std::make_unique<MemoryStore>(store_of(options));
+  store_ = store.get();
+  top_ = std::move(store);
+  if (options.checksums) top_ = std::make_unique<CheckedStore>(std::move(top_));
+  engine_ = make_engine(options, *top_);
+}
 
 Rig::~Rig() {
-  store_.let_go();
+  store_->let_go();
   const EngineStats stats = engine_->stats();
   EXPECT_LE(stats.peak_bytes, options_.limit) << "the limit was exceeded";
   engine_.reset();
-  EXPECT_EQ(store_.extents(), 0u) << "the engine left something in the store";
+  EXPECT_EQ(store_->extents(), 0u) << "the engine left something in the store";
 }
 
 Bytes Rig::resident() const {

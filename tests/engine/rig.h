@@ -24,6 +24,7 @@ struct RigOptions {
   Movement movement = Movement::planned;
   bool recorded = false;
   MemoryStoreOptions store{};
+  bool checksums = false;  // of what is in the store
   size_t spare_places = 0;
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
   const Clock* clock = &kStopped;  // of the store, too
@@ -37,7 +38,7 @@ class Rig {
   explicit Rig(const RigOptions& options = {});
   ~Rig();
 
-  MemoryStore& store() { return store_; }
+  MemoryStore& store() { return *store_; }
   Engine& engine() { return *engine_; }
   EngineStats stats() const { return engine_->stats(); }
   Bytes resident() const;  // over all kinds
@@ -61,7 +62,8 @@ class Rig {
 
  private:
   const RigOptions options_;
-  MemoryStore store_;
+  MemoryStore* store_ = nullptr;
+  std::unique_ptr<Store> top_;  // that store, or one over it
   std::unique_ptr<Engine> engine_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <set>
 #include <span>
 
 #include "support/aligned_buffer.h"
@@ -64,6 +66,69 @@ TEST_F(Checked, AFlippedBitIsAnErrorThatNamesThePlace) {
   EXPECT_NE(outcome.error().message.find("not what was written"), std::string::npos);
   EXPECT_NE(outcome.error().message.find("64 KiB at offset"), std::string::npos)
       << outcome.error().message;
+  store_.free(extent);
+}
+
+// Every part that may be read of extents around the size of what has one sum, with the bit that flips at every place
+// where a part or a sum may end: an error when the bit was in what was read, and never another result.
+TEST_F(Checked, AFlippedBitIsFoundInWhateverPartIsRead) {
+  constexpr Bytes kPage = Store::kAlignment;
+  const Bytes unit = CheckedStore::kUnit;
+  for (const Bytes bytes : {kPage, unit - kPage, unit, unit + kPage, 3 * unit + 5 * kPage}) {
+    AlignedBuffer out(bytes);
+    out.fill(7);
+    const Extent extent = store_.allocate(bytes).value();
+    ASSERT_TRUE(write(extent, {out.span()}).ok());
+    std::set<Bytes> edges{0, bytes};
+    for (const Bytes near : {unit / 2, unit, 2 * unit, bytes}) {
+      for (const Bytes edge : {near - kPage, near, near + kPage})
+        if (edge <= bytes) edges.insert(edge);
+    }
+    for (const Bytes flipped : edges) {
+      if (flipped == bytes) continue;
+      below_->flip(extent.offset + flipped);
+      for (const Bytes begin : edges) {
+        for (const Bytes end : edges) {
+          if (begin >= end) continue;
+          AlignedBuffer in(end - begin);
+          const Extent part{extent.disk, extent.offset + begin, end - begin};
+          const Result<void> outcome = read(part, {in.span()});
+          const bool inside = begin <= flipped && flipped < end;
+          const bool same = std::memcmp(in.data(), out.data() + begin, end - begin) == 0;
+          ASSERT_EQ(same, !inside) << "the test tests nothing";
+          ASSERT_TRUE(!outcome.ok() || same) << "bit at " << flipped << ", read from " << begin
+                                             << " to " << end << " of " << bytes;
+        }
+      }
+      below_->flip(extent.offset + flipped);
+    }
+    for (const Bytes begin : edges) {
+      for (const Bytes end : edges) {
+        if (begin >= end) continue;
+        AlignedBuffer in(end - begin);
+        const Extent part{extent.disk, extent.offset + begin, end - begin};
+        ASSERT_TRUE(read(part, {in.span()}).ok()) << begin << ' ' << end << " of " << bytes;
+        ASSERT_EQ(std::memcmp(in.data(), out.data() + begin, end - begin), 0);
+      }
+    }
+    store_.free(extent);
+  }
+}
+
+// A place may be larger than what was last written to it; what is behind that is not compared.
+TEST_F(Checked, WhatIsBehindTheLastThatWasWrittenIsNotCompared) {
+  AlignedBuffer first = filled(1);
+  AlignedBuffer in = filled(0);
+  const Extent extent = store_.allocate(kBytes).value();
+  ASSERT_TRUE(write(extent, {first.span()}).ok());
+  ASSERT_TRUE(write(extent, {first.span().first(kBytes / 2)}).ok());
+  below_->flip(extent.offset + kBytes - 1);
+  EXPECT_TRUE(read(extent, {in.span()}).ok());
+  EXPECT_TRUE(
+      read({extent.disk, extent.offset + kBytes / 2, kBytes / 2}, {in.span().last(kBytes / 2)})
+          .ok());
+  below_->flip(extent.offset + kBytes / 2 - 1);
+  EXPECT_FALSE(read(extent, {in.span()}).ok());
   store_.free(extent);
 }
 

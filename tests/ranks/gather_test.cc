@@ -21,11 +21,10 @@ struct Sharing {
   Sharing(
       int ranks, std::vector<Share> shares,
       const std::function<void(int, ExchangeOptions&)>& adjust = [](int, auto&) {},
-      Format format = Format::plain)
-      : rigs(static_cast<size_t>(ranks)),
-        storage(5, kSize, std::move(shares)),
-        exchanges(ranks, adjust) {
+      Format format = Format::plain, const RigOptions& options = {})
+      : storage(5, kSize, std::move(shares)), exchanges(ranks, adjust) {
     for (int i = 0; i < ranks; ++i) {
+      rigs.emplace_back(options);
       storage.make(i, rig(i), exchanges[i], Engine::Fetched::dropped, format);
       storage.update(i, rig(i), 0);
       if (storage.part(i) != nullptr) storage.offer(i, rig(i), exchanges[i], 0);
@@ -65,6 +64,29 @@ TEST(Gather, CrossesTheNetworkOnlyForWhatOthersHave) {
   Sharing sharing(2, even_shares(kSize / 4, 4, 2));
   EXPECT_TRUE(sharing.right(0, 0));
   EXPECT_EQ(sharing.exchanges[0].stats().received_bytes, sharing.storage.share(1).bytes());
+}
+
+// What others are given is read past the heap, a part of a block at a time.
+TEST(Gather, AFlippedBitOnTheDiskOfOneRankIsAnErrorForAllWhoGatherIt) {
+  constexpr int kRanks = 3;
+  Sharing sharing(kRanks, even_shares(kSize / 4, 4, kRanks), [](int, auto&) {}, Format::plain,
+                  {.checksums = true});
+  Rig& owner = sharing.rig(1);
+  owner.push_out(sharing.storage.part(1));
+  owner.engine().settle();
+  const auto gather = [&](int rank) {
+    Pins pins(sharing.rig(rank).engine());
+    return sharing.rig(rank).try_pin(pins, sharing.storage.whole(rank), kSize, Access::read);
+  };
+  owner.store().corrupt();
+  for (int i = 0; i < kRanks; ++i) {
+    const Result<void> gathered = gather(i);
+    EXPECT_TRUE(names(gathered, "gather 'storage 5': rank 1: read"))
+        << i << ": " << (gathered.ok() ? "no error" : gathered.error().message);
+    EXPECT_TRUE(names(gathered, "it is not what was written there")) << i;
+  }
+  owner.store().corrupt();  // as it was
+  for (int i = 0; i < kRanks; ++i) EXPECT_TRUE(sharing.right(i, 0)) << i;
 }
 
 TEST(Gather, AFailureOfOneRankIsThatOfTheOperationAndNamesBoth) {

@@ -227,6 +227,16 @@ void MemoryStore::corrupt() {
   }
 }
 
+void MemoryStore::flip(uint64_t offset) {
+  std::lock_guard lock(mutex_);
+  Place* const place = place_around({.offset = offset, .bytes = 1});
+  if (place == nullptr) {
+    ADD_FAILURE() << "nothing is stored at offset " << offset;
+    return;
+  }
+  place->content[offset - std::prev(places_.upper_bound(offset))->first] ^= std::byte{1};
+}
+
 Bytes MemoryStore::in_use() const {
   std::lock_guard lock(mutex_);
   return in_use_;

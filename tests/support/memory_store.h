@@ -64,7 +64,8 @@ class MemoryStore final : public Store {
   void fail(std::optional<FailAt> fail);  // counts from here on
   void set_capacity(std::optional<Bytes> capacity);
 
-  void corrupt();  // flips a bit in the middle of everything that is stored
+  void corrupt();              // flips a bit in the middle of everything that is stored
+  void flip(uint64_t offset);  // flips a bit of this byte
 
   bool fired() const { return failures_.load() > 0; }
   uint64_t failures() const { return failures_.load(); }
