@@ -41,14 +41,18 @@ Exchange::Exchange(Transport& transport, ExchangeOptions options)
       options_(std::move(options)),
       clock_(*options_.clock),
       node_(node_of(transport.rank(), transport.ranks(), options_.ranks_per_node)),
-      pieces_(pieces_for(transport.ranks()), options_.piece_bytes) {
+      pieces_(options_.piece_bytes) {
   for (int i = 0; i < ranks(); ++i) peers_.push_back(std::make_unique<Peer>());
 }
 
 Result<std::unique_ptr<Exchange>> Exchange::start(Transport& transport, ExchangeOptions options) {
   BOTTOMLESS_CHECK(options.piece_bytes > 0 && options.piece_bytes % Store::kAlignment == 0,
                    "pieces are read from the store, page by page");
+  BOTTOMLESS_CHECK(options.piece_bytes <= kMostData, "no rank takes so much at once");
   std::unique_ptr<Exchange> exchange(new Exchange(transport, std::move(options)));
+  if (Result<void> reserved = exchange->pieces_.reserve(pieces_for(transport.ranks()));
+      !reserved.ok())
+    return std::move(reserved).error();
   if (Result<void> started = exchange->start_threads(); !started.ok())
     return std::move(started).error();
   return exchange;
@@ -187,7 +191,7 @@ void Exchange::fail(uint64_t id, int from, const Error& why) {
   {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
-    if (found == pending_.end()) return;
+    if (found == pending_.end() || found->second.pull.from != from) return;
     what = found->second.pull.what;
   }
   finish(id, Error{why.code, what + ": rank " + std::to_string(from) + ": " + why.message});

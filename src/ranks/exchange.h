@@ -70,6 +70,8 @@ struct ExchangeStats {
 class Exchange {
  public:
   using Key = uint64_t;  // the top byte is a role, for stats
+  // Of one rank, that are not answered yet. Memory bounds what a rank is waiting for long before that.
+  static constexpr size_t kMostAsked = size_t{1} << 14;
 
   static Result<std::unique_ptr<Exchange>> start(Transport& transport, ExchangeOptions options);
   ~Exchange();
@@ -175,7 +177,7 @@ class Exchange {
   void receive_from(int from);
   Result<void> take(int from, const Message& message, std::span<std::byte> bounce);
   Result<void> take_data(int from, const Message& message, std::span<std::byte> bounce);
-  Result<std::optional<Arrival>> begin_arrival(uint64_t id, Bytes offset, Bytes bytes);
+  Result<std::optional<Arrival>> begin_arrival(int from, const Message& message);
   void end_arrival(uint64_t id, Bytes bytes, const Result<void>& received);
   void speak_to(int to);
   void serve(int to);

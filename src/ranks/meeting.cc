@@ -12,6 +12,7 @@ enum What : uint64_t { kCame, kGoesOn };
 
 constexpr Bytes kPieceBytes = 4 * Store::kAlignment;
 constexpr int kSignsPerDeadline = 8;
+constexpr Bytes kMostSaid = 64_MiB;  // by one rank at once
 
 }  // namespace
 
@@ -121,10 +122,17 @@ Result<std::vector<std::vector<std::byte>>> Meeting::meet(std::span<const std::b
       theirs = said;
       continue;
     }
+    Bytes bytes = 0;
     {
       MutexLock lock(mutex_);
-      theirs.resize(others_[static_cast<size_t>(from)].bytes[key]);
+      bytes = others_[static_cast<size_t>(from)].bytes[key];
     }
+    if (bytes > kMostSaid) {
+      done = Error{Code::io, options_.purpose + ": rank " + std::to_string(from) + " has " +
+                                 format_bytes(bytes) + " to say: more than any rank does"};
+      continue;
+    }
+    theirs.resize(bytes);
     if (theirs.empty()) continue;
     done = exchange_->pull_now(
         {.from = from, .key = key, .version = number_, .into = theirs, .what = options_.purpose});

@@ -1,9 +1,14 @@
-// What ranks say to each other: a header of fixed size, and behind some of them `bytes` of payload.
+// What ranks say to each other: a header of fixed size, and behind some of them `bytes` of payload. Whatever comes from
+// another rank is checked before it is used: it may be of another version, or broken.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace bottomless {
+
+// Of payload in one message; what is words is cut off there.
+inline constexpr uint64_t kMostData = uint64_t{64} << 20;
+inline constexpr uint64_t kMostWords = uint64_t{64} << 10;
 
 enum class MessageKind : uint32_t {
   notice,  // for the owner of the exchange; `key`, `version` and `offset` are its own

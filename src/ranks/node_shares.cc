@@ -12,13 +12,14 @@ void NodeShares::FreeBuffer::operator()(std::byte* at) const {
 }
 
 NodeShares::NodeShares(Exchange& exchange, Engine& engine, Bytes piece_bytes)
-    : exchange_(exchange),
-      engine_(engine),
-      piece_bytes_(piece_bytes),
-      buffer_(static_cast<std::byte*>(
-          std::aligned_alloc(Store::kAlignment, Engine::copied_out_room(piece_bytes)))) {}
+    : exchange_(exchange), engine_(engine), piece_bytes_(piece_bytes) {}
 
 Result<void> NodeShares::start() {
+  const Bytes room = Engine::copied_out_room(piece_bytes_);
+  buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(Store::kAlignment, room)));
+  if (!buffer_)
+    return Error{Code::no_memory,
+                 "keep shares within the node: no memory for a buffer of " + format_bytes(room)};
   Result<Thread> thread = Thread::start("bl-node", [this] { run(); });
   if (!thread.ok()) return std::move(thread).error();
   thread_ = std::move(thread).value();

@@ -90,7 +90,7 @@ class NodeShares {
   Exchange& exchange_;
   Engine& engine_;
   const Bytes piece_bytes_;
-  const std::unique_ptr<std::byte, FreeBuffer> buffer_;  // of the thread
+  std::unique_ptr<std::byte, FreeBuffer> buffer_;  // of the thread
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<std::unique_ptr<Kept>> all_ BOTTOMLESS_GUARDED_BY(mutex_);

@@ -22,12 +22,21 @@ struct PieceCache::Entry {
   std::unique_ptr<std::byte, Free> buffer;
 };
 
-PieceCache::PieceCache(size_t pieces, Bytes piece_bytes) : piece_bytes_(piece_bytes) {
+PieceCache::PieceCache(Bytes piece_bytes) : piece_bytes_(piece_bytes) {}
+
+Result<void> PieceCache::reserve(size_t pieces) {
+  const Bytes room = Engine::copied_out_room(piece_bytes_);
+  MutexLock lock(mutex_);
   for (size_t i = 0; i < pieces; ++i) {
-    entries_.push_back(std::make_unique<Entry>());
-    entries_.back()->buffer.reset(static_cast<std::byte*>(
-        std::aligned_alloc(Store::kAlignment, Engine::copied_out_room(piece_bytes))));
+    auto entry = std::make_unique<Entry>();
+    entry->buffer.reset(static_cast<std::byte*>(std::aligned_alloc(Store::kAlignment, room)));
+    if (!entry->buffer)
+      return Error{Code::no_memory, "read for other ranks: no memory for " +
+                                        std::to_string(pieces) + " buffers of " +
+                                        format_bytes(room)};
+    entries_.push_back(std::move(entry));
   }
+  return {};
 }
 
 PieceCache::~PieceCache() = default;

@@ -38,9 +38,11 @@ class PieceCache {
     Entry* entry_;
   };
 
-  PieceCache(size_t pieces, Bytes piece_bytes);
+  explicit PieceCache(Bytes piece_bytes);
   ~PieceCache();
 
+  // The memory for so many; before the first get().
+  Result<void> reserve(size_t pieces);
   Bytes piece_bytes() const { return piece_bytes_; }
   // The piece, read from `engine` at `address` if nobody has it; waits while all buffers are in use. So many in all will ask
   // for it: once they have, it is of no more use.

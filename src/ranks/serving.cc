@@ -3,6 +3,7 @@
 // even while the server of that peer, which does what may take time, waits for a disk, or itself for other ranks.
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -20,8 +21,31 @@ struct Buffer {
 Format format_of(const Message& message) { return static_cast<Format>(message.format >> 8); }
 Element element_of(const Message& message) { return static_cast<Element>(message.format & 0xFF); }
 
+// As much of it as is said.
 std::span<const std::byte> as_bytes(const std::string& text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
+  return std::as_bytes(std::span(text.data(), std::min<size_t>(text.size(), kMostWords)));
+}
+
+Error asks_too_much() { return {Code::io, "it asks for more at once than any rank does"}; }
+Error too_much() { return {Code::io, "it sends more at once than any rank does"}; }
+
+// Why a pull is refused that asks for this of what is offered.
+std::optional<Error> refusal(const Message& message, const Offered& offered) {
+  // No sum of what another rank says: it may wrap.
+  const Bytes first = message.offset - offered.first;
+  if (message.offset < offered.first || message.bytes > offered.bytes ||
+      first > offered.bytes - message.bytes) {
+    return Error{Code::invalid_argument, "asked for a part that it does not have"};
+  }
+  if (message.format >> 8 == static_cast<uint32_t>(Format::plain)) return std::nullopt;
+  if (format_of(message) != Format::eight_bits || message.format >> 16 != 0 ||
+      element_of(message) == Element::bytes || element_of(message) > Element::float16) {
+    return Error{Code::invalid_argument, "asked for a format that is not known"};
+  }
+  const Bytes element = element_bytes(element_of(message));
+  if (first % element != 0 || message.bytes % element != 0)
+    return Error{Code::invalid_argument, "asked for parts of numbers"};
+  return std::nullopt;
 }
 
 Error unreachable(const Error& why) {
@@ -118,12 +142,14 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
       return {};
     case MessageKind::pull: {
       MutexLock lock(mutex_);
+      if (peer(from).asked.size() >= kMostAsked) return asks_too_much();
       peer(from).asked.push_back(message);
       peer(from).to_answer.notify_one();
       return {};
     }
     case MessageKind::ask_status: {
       MutexLock lock(mutex_);
+      if (peer(from).unsaid.size() >= 2 * kMostAsked) return asks_too_much();
       peer(from).unsaid.push_front({.kind = MessageKind::status, .id = message.id});
       peer(from).to_say.notify_one();
       return {};
@@ -139,6 +165,7 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
       return take_data(from, message, bounce);
     case MessageKind::failed:
     case MessageKind::status: {
+      if (message.bytes > kMostWords) return too_much();
       std::string text(message.bytes, ' ');
       if (!text.empty()) {
         Result<void> received =
@@ -162,17 +189,24 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
 }
 
 // Nothing: nobody wants it any more. Otherwise the pull stays until end_arrival().
-Result<std::optional<Exchange::Arrival>> Exchange::begin_arrival(uint64_t id, Bytes offset,
-                                                                 Bytes bytes) {
+Result<std::optional<Exchange::Arrival>> Exchange::begin_arrival(int from, const Message& message) {
   MutexLock lock(mutex_);
-  const auto found = pending_.find(id);
+  const auto found = pending_.find(message.id);
   if (found == pending_.end()) return std::optional<Arrival>();
   Pending& pending = found->second;
-  if (offset + bytes > pending.pull.into.size())
-    return Error{Code::io, "it sent more than was asked for"};
+  const Pull& pull = pending.pull;
+  // Pieces come in order, none is left out, and each is as long as the format makes it.
+  const Bytes plain = message.version;
+  const bool narrow = pull.format == Format::eight_bits;
+  const bool fits = message.offset == pending.arrived &&
+                    plain <= pull.into.size() - pending.arrived &&
+                    (!narrow || plain % element_bytes(pull.element) == 0);
+  if (from != pull.from || !fits ||
+      message.bytes != (narrow ? encoded_bytes(plain, pull.element) : plain))
+    return Error{Code::io, "it sent something else than was asked for"};
   pending.arriving = true;
   pending.since = clock_.now();
-  return std::optional<Arrival>({.into = pending.pull.into.subspan(offset, bytes),
+  return std::optional<Arrival>({.into = pending.pull.into.subspan(message.offset, plain),
                                  .format = pending.pull.format,
                                  .element = pending.pull.element});
 }
@@ -196,19 +230,21 @@ void Exchange::end_arrival(uint64_t id, Bytes bytes, const Result<void>& receive
 
 Result<void> Exchange::take_data(int from, const Message& message, std::span<std::byte> bounce) {
   const Bytes plain = message.version;
-  Result<std::optional<Arrival>> begun = begin_arrival(message.id, message.offset, plain);
+  Result<std::optional<Arrival>> begun = begin_arrival(from, message);
   if (!begun.ok()) return std::move(begun).error();
   const std::optional<Arrival>& arrival = begun.value();
   const bool direct = arrival && arrival->format == Format::plain;
   std::span<std::byte> into = direct ? arrival->into : bounce;
-  std::vector<std::byte> unwanted;  // it has been given up: rare, so no memory is kept for it
-  if (into.size() < message.bytes) {
-    unwanted.resize(message.bytes);
-    into = unwanted;
-  }
-  into = into.first(message.bytes);
+  // It has been given up, or comes in larger pieces than are made here: rare, so no memory is kept for it.
+  std::unique_ptr<std::byte[]> room;
   Result<void> received;
-  if (!into.empty()) received = transport_.receive(from, into);
+  if (into.size() < message.bytes) {
+    if (message.bytes <= kMostData) room.reset(new (std::nothrow) std::byte[message.bytes]);
+    if (room == nullptr) received = too_much();
+    into = {room.get(), room == nullptr ? 0 : message.bytes};
+  }
+  if (received.ok()) into = into.first(message.bytes);
+  if (received.ok() && !into.empty()) received = transport_.receive(from, into);
   if (received.ok()) {
     if (arrival && !direct) decode(arrival->element, into, arrival->into);
     MutexLock lock(mutex_);
@@ -328,10 +364,7 @@ Result<bool> Exchange::send_pieces(int to, const Message& message, const Offered
     if (Result<void> told = refuse(to, message.id, why); !told.ok()) return std::move(told).error();
     return false;
   };
-  if (message.offset < offered.first ||
-      message.offset + message.bytes > offered.first + offered.bytes) {
-    return refused({Code::invalid_argument, "asked for a part that it does not have"});
-  }
+  if (const std::optional<Error> why = refusal(message, offered)) return refused(*why);
   const bool narrow = format_of(message) == Format::eight_bits;
   const Bytes begin = message.offset - offered.first;
   Bytes done = 0;
@@ -356,8 +389,14 @@ Result<bool> Exchange::send_pieces(int to, const Message& message, const Offered
       payload = encoded.first(encoded_bytes(part, element_of(message)));
       encode(element_of(message), plain, encoded.first(payload.size()));
     }
+    const Message header{.kind = MessageKind::data,
+                         .id = message.id,
+                         .key = message.key,
+                         .version = part,
+                         .offset = done,
+                         .bytes = payload.size()};
     if (to == rank()) {
-      const Result<std::optional<Arrival>> begun = begin_arrival(message.id, done, part);
+      const Result<std::optional<Arrival>> begun = begin_arrival(to, header);
       if (!begun.ok() || !begun.value()) return false;
       if (narrow) {
         decode(element_of(message), payload, begun.value()->into);
@@ -366,11 +405,6 @@ Result<bool> Exchange::send_pieces(int to, const Message& message, const Offered
       }
       end_arrival(message.id, part, {});
     } else {
-      const Message header{.kind = MessageKind::data,
-                           .id = message.id,
-                           .key = message.key,
-                           .version = part,
-                           .offset = done};
       if (Result<void> sent = deliver(to, header, payload); !sent.ok())
         return std::move(sent).error();
       MutexLock lock(mutex_);

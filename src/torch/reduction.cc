@@ -146,9 +146,25 @@ void Reduction::note_ready(size_t parameter, int rank, uint64_t round, uint32_t 
   changed_.notify_all();
 }
 
+void Reduction::fail_because_of(int rank, uint64_t parameter) {
+  if (!failure_)
+    failure_ = Error{Code::io, "reduce gradients: rank " + std::to_string(rank) +
+                                   " spoke of parameter " + std::to_string(parameter) +
+                                   ", and there are " + std::to_string(work_.size()) +
+                                   " of them; do all ranks run the same program?"};
+  changed_.notify_all();
+}
+
+void Reduction::told_of_unknown(int rank, uint64_t parameter) {
+  MutexLock lock(mutex_);
+  fail_because_of(rank, parameter);
+}
+
 void Reduction::noticed(int from, const Notice& notice) {
   MutexLock lock(mutex_);
-  if (notice.what == kReady) {
+  if (notice.what == kReady && notice.first >= work_.size()) {
+    fail_because_of(from, notice.first);
+  } else if (notice.what == kReady) {
     note_ready(notice.first, from, notice.second >> 32, static_cast<uint32_t>(notice.second));
   } else if (notice.what == kRoundEnds) {
     auto& ended = ended_[static_cast<size_t>(from)];

@@ -62,6 +62,8 @@ class Reduction {
   void free_given();
 
   void noticed(int from, const Notice& notice);
+  // Another rank spoke of a parameter that there is not: from here on everything fails.
+  void told_of_unknown(int rank, uint64_t parameter);
   // A rank that has come to the end of a step ends all its rounds up to that.
   void end_rounds_of(int rank, uint64_t rounds);
   void skip_to_round(uint64_t round);
@@ -92,6 +94,7 @@ class Reduction {
   };
 
   Exchange::Key key_of(size_t parameter, uint64_t round, uint32_t turn) const;
+  void fail_because_of(int rank, uint64_t parameter) BOTTOMLESS_REQUIRES(mutex_);
   void note_ready(size_t parameter, int rank, uint64_t round, uint32_t turn)
       BOTTOMLESS_REQUIRES(mutex_);
   std::optional<Task> next_task() BOTTOMLESS_REQUIRES(mutex_);

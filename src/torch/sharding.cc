@@ -42,6 +42,10 @@ void Sharding::noticed(int from, const Notice& notice) {
       return;
     }
     case kWritten: {
+      if (notice.first >= parameters_.size()) {
+        reduction_->told_of_unknown(from, notice.first);
+        return;
+      }
       MutexLock lock(mutex_);
       written_elsewhere_.emplace_back(notice.second, notice.first);
       return;

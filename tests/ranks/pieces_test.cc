@@ -42,7 +42,8 @@ struct Offering {
 TEST(Pieces, AreReadAcrossBlocksWhetherHereOrAway) {
   Offering offering;
   for (const bool here : {false, true}) {
-    PieceCache cache(2, kPiece);
+    PieceCache cache(kPiece);
+    ASSERT_TRUE(cache.reserve(2).ok());
     EXPECT_TRUE(!here || offering.rig.holds(offering.at, kSize, 3));
     for (size_t i = 0; i * kPiece < kSize; ++i) {
       const Result<PieceCache::Piece> piece = offering.get(cache, i);
@@ -53,7 +54,8 @@ TEST(Pieces, AreReadAcrossBlocksWhetherHereOrAway) {
 
 TEST(Pieces, AreReadOnceForAllWhoAskMeanwhile) {
   Offering offering;
-  PieceCache cache(4, kPiece);
+  PieceCache cache(kPiece);
+  ASSERT_TRUE(cache.reserve(4).ok());
   const Bytes before = offering.rig.stats().read_bytes;
   offering.rig.store().hold();
   std::atomic<int> asking{0};
@@ -73,7 +75,8 @@ TEST(Pieces, AreReadOnceForAllWhoAskMeanwhile) {
 
 TEST(Pieces, AnotherVersionIsReadAnew) {
   Offering offering;
-  PieceCache cache(4, kPiece);
+  PieceCache cache(kPiece);
+  ASSERT_TRUE(cache.reserve(4).ok());
   EXPECT_TRUE(offering.right(offering.get(cache, 0, 1), 0));
   const Bytes before = offering.rig.stats().read_bytes;
   EXPECT_TRUE(offering.right(offering.get(cache, 0, 2), 0));
@@ -82,7 +85,8 @@ TEST(Pieces, AnotherVersionIsReadAnew) {
 
 TEST(Pieces, WhatIsForgottenIsReadAnew) {
   Offering offering;
-  PieceCache cache(4, kPiece);
+  PieceCache cache(kPiece);
+  ASSERT_TRUE(cache.reserve(4).ok());
   EXPECT_TRUE(offering.right(offering.get(cache, 0), 0));
   cache.forget(4);  // another one
   const Bytes before = offering.rig.stats().read_bytes;
@@ -95,7 +99,8 @@ TEST(Pieces, WhatIsForgottenIsReadAnew) {
 
 TEST(Pieces, TheOneUnusedForLongestMakesRoom) {
   Offering offering;
-  PieceCache cache(2, kPiece);
+  PieceCache cache(kPiece);
+  ASSERT_TRUE(cache.reserve(2).ok());
   for (const size_t i : {0, 1, 0, 2}) EXPECT_TRUE(offering.right(offering.get(cache, i), i));
   const Bytes before = offering.rig.stats().read_bytes;
   EXPECT_TRUE(offering.right(offering.get(cache, 0), 0));
@@ -106,7 +111,8 @@ TEST(Pieces, TheOneUnusedForLongestMakesRoom) {
 
 TEST(Pieces, TheOneThatAllHaveHadMakesRoomFirst) {
   Offering offering;
-  PieceCache cache(2, kPiece);
+  PieceCache cache(kPiece);
+  ASSERT_TRUE(cache.reserve(2).ok());
   EXPECT_TRUE(offering.right(offering.get(cache, 0, 1, 2), 0));
   EXPECT_TRUE(offering.right(offering.get(cache, 1, 1, 2), 1));
   EXPECT_TRUE(offering.right(offering.get(cache, 1, 1, 2), 1)) << "the second one who asks";
@@ -118,7 +124,8 @@ TEST(Pieces, TheOneThatAllHaveHadMakesRoomFirst) {
 
 TEST(Pieces, WhoFindsAllInUseWaitsForOne) {
   Offering offering;
-  PieceCache cache(1, kPiece);
+  PieceCache cache(kPiece);
+  ASSERT_TRUE(cache.reserve(1).ok());
   std::optional<PieceCache::Piece> held(offering.get(cache, 0).value());
   std::atomic<bool> released{false};
   std::thread waits([&] {
@@ -134,7 +141,8 @@ TEST(Pieces, WhoFindsAllInUseWaitsForOne) {
 
 TEST(Pieces, AFailureIsThatOfAllWhoWaitedAndTheNextOneTriesAgain) {
   Offering offering;
-  PieceCache cache(2, kPiece);
+  PieceCache cache(kPiece);
+  ASSERT_TRUE(cache.reserve(2).ok());
   offering.rig.store().fail(FailAt{.operation = Operation::read, .from_then_on = true});
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
