@@ -33,7 +33,7 @@ class Encoder {
   virtual ~Encoder() = default;
 
   // The text alone, without marks of beginning and end. Every token is in [0, vocabulary_size()).
-  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
   // As the model's chat template writes it, marks included; what counts is what the assistant says and the mark that
   // ends it. Code::unsupported where there is no template.
   virtual Result<Encoded> encode_chat(std::span<const Message> messages) const = 0;

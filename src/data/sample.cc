@@ -106,14 +106,23 @@ Result<Encoded> encode(const Sample& sample, const Encoder& encoder, const std::
   }
   Encoded encoded;
   add(encoded, encoder.beginning(), 0);
+  const auto add_text = [&](std::string_view text, uint8_t counts) -> Result<void> {
+    const Result<std::vector<int32_t>> tokens = encoder.encode(text);
+    if (!tokens.ok())
+      return Error{tokens.error().code, "tokenize " + where + ": " + tokens.error().message};
+    add(encoded, tokens.value(), counts);
+    return {};
+  };
+  Result<void> added;
   if (const auto* text = std::get_if<Text>(&sample)) {
-    add(encoded, encoder.encode(text->text), 1);
+    added = add_text(text->text, 1);
   } else {
     // Apart, so that where the response begins does not depend on how the prompt ends.
     const auto& answer = std::get<Answer>(sample);
-    add(encoded, encoder.encode(answer.prompt), 0);
-    add(encoded, encoder.encode(answer.response), 1);
+    added = add_text(answer.prompt, 0);
+    if (added.ok()) added = add_text(answer.response, 1);
   }
+  if (!added.ok()) return std::move(added).error();
   add(encoded, encoder.end(), 1);
   return encoded;
 }

@@ -115,22 +115,24 @@ Result<std::vector<EncodedPiece>> encode_lines(const Chunk& chunk, const Source&
   return pieces;
 }
 
-EncodedPiece encode_text(std::string_view text, const Encoder& encoder, bool begins, bool ends) {
+Result<EncodedPiece> encode_text(std::string_view text, const Encoder& encoder, bool begins,
+                                 bool ends) {
   EncodedPiece piece{.piece = ends ? Piece::ends : Piece::goes_on};
   Encoded& to = piece.encoded;
   if (begins && encoder.beginning().has_value()) {
     to.tokens.push_back(*encoder.beginning());
     to.counts.push_back(0);
   }
-  const std::vector<int32_t> tokens = encoder.encode(text);
-  to.tokens.insert(to.tokens.end(), tokens.begin(), tokens.end());
+  const Result<std::vector<int32_t>> tokens = encoder.encode(text);
+  if (!tokens.ok()) return tokens.error();
+  to.tokens.insert(to.tokens.end(), tokens.value().begin(), tokens.value().end());
   if (ends && encoder.end().has_value()) to.tokens.push_back(*encoder.end());
   to.counts.resize(to.tokens.size(), 1);
   return piece;
 }
 
 // The documents of a chunk that lie between blank lines. The last may go on in the next chunk.
-std::vector<EncodedPiece> encode_paragraphs(const Chunk& chunk, const Encoder& encoder) {
+Result<std::vector<EncodedPiece>> encode_paragraphs(const Chunk& chunk, const Encoder& encoder) {
   std::vector<EncodedPiece> pieces;
   const std::string_view bytes = chunk.bytes;
   bool begins = chunk.begins_document;
@@ -141,7 +143,9 @@ std::vector<EncodedPiece> encode_paragraphs(const Chunk& chunk, const Encoder& e
     const bool blank = is_blank(bytes.substr(begin, end - begin));
     if (blank && from.has_value()) {
       const size_t length = begin > *from ? begin - *from - 1 : 0;  // without the end of its line
-      pieces.push_back(encode_text(bytes.substr(*from, length), encoder, begins, true));
+      Result<EncodedPiece> piece = encode_text(bytes.substr(*from, length), encoder, begins, true);
+      if (!piece.ok()) return std::move(piece).error();
+      pieces.push_back(std::move(piece).value());
       from.reset();
       begins = true;
     } else if (!blank && !from.has_value()) {
@@ -152,7 +156,9 @@ std::vector<EncodedPiece> encode_paragraphs(const Chunk& chunk, const Encoder& e
   if (from.has_value()) {
     std::string_view rest = bytes.substr(*from);
     if (chunk.ends_document && rest.ends_with('\n')) rest.remove_suffix(1);
-    pieces.push_back(encode_text(rest, encoder, begins, chunk.ends_document));
+    Result<EncodedPiece> piece = encode_text(rest, encoder, begins, chunk.ends_document);
+    if (!piece.ok()) return std::move(piece).error();
+    pieces.push_back(std::move(piece).value());
   }
   return pieces;
 }
@@ -206,9 +212,18 @@ Result<std::vector<EncodedPiece>> encode_chunk(const Chunk& chunk, const Source&
                      ": it is not UTF-8; convert the file, for example with iconv -t UTF-8, or "
                      "leave it out"};
   }
-  if (documents == TextDocuments::between_blank_lines) return encode_paragraphs(chunk, encoder);
+  const auto in_source = [&](const Error& error) {
+    return Error{error.code, "tokenize " + source.path.string() + ": " + error.message};
+  };
+  if (documents == TextDocuments::between_blank_lines) {
+    Result<std::vector<EncodedPiece>> pieces = encode_paragraphs(chunk, encoder);
+    return pieces.ok() ? std::move(pieces) : in_source(pieces.error());
+  }
+  Result<EncodedPiece> piece =
+      encode_text(chunk.bytes, encoder, chunk.begins_document, chunk.ends_document);
+  if (!piece.ok()) return in_source(piece.error());
   std::vector<EncodedPiece> pieces;
-  pieces.push_back(encode_text(chunk.bytes, encoder, chunk.begins_document, chunk.ends_document));
+  pieces.push_back(std::move(piece).value());
   return pieces;
 }
 

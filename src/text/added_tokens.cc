@@ -79,13 +79,23 @@ AddedToken parse_added_token(const json& from, int32_t id) {
           .normalized = flag_of(from, "normalized")};
 }
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer* normalizer)
-    : tokens_(std::move(tokens)) {
+Result<AddedTokens> AddedTokens::make(std::vector<AddedToken> tokens,
+                                      const Normalizer* normalizer) {
+  AddedTokens made;
+  if (Result<void> added = made.add(std::move(tokens), normalizer); !added.ok())
+    return std::move(added).error();
+  return made;
+}
+
+Result<void> AddedTokens::add(std::vector<AddedToken> tokens, const Normalizer* normalizer) {
+  tokens_ = std::move(tokens);
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
     std::string sought = token.content;
-    if (token.normalized && normalizer != nullptr) normalizer->apply(sought);
+    if (token.normalized && normalizer != nullptr) {
+      if (Result<void> applied = normalizer->apply(sought); !applied.ok()) return applied;
+    }
     decoded_.push_back(sought);
     ids_[token.content] = token.id;
     places_[token.id] = i;
@@ -95,6 +105,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer* norma
     finder.trie.insert(sought, static_cast<int32_t>(i));
     finder.begins[static_cast<uint8_t>(sought[0])] = true;
   }
+  return {};
 }
 
 std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, Form form) const {

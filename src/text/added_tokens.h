@@ -34,7 +34,7 @@ AddedToken parse_added_token(const nlohmann::json& from, int32_t id);
 class AddedTokens {
  public:
   // `normalizer` may be null.
-  AddedTokens(std::vector<AddedToken> tokens, const Normalizer* normalizer);
+  static Result<AddedTokens> make(std::vector<AddedToken> tokens, const Normalizer* normalizer);
 
   enum class Form { raw, normalized };
   struct Part {
@@ -50,6 +50,8 @@ class AddedTokens {
   int32_t greatest_id() const { return greatest_id_; }  // -1: there is none
 
  private:
+  AddedTokens() = default;
+  Result<void> add(std::vector<AddedToken> tokens, const Normalizer* normalizer);
   struct Finder {
     ByteTrie trie;
     std::array<bool, 256> begins{};  // whether a token begins with the byte

@@ -16,10 +16,11 @@ using nlohmann::json;
 
 class ByteLevel : public Decoder {
  public:
-  void apply(std::vector<std::string>& tokens) const override {
+  Result<void> apply(std::vector<std::string>& tokens) const override {
     std::string bytes;
     for (const std::string& token : tokens) append_bytes(token, bytes);
     tokens = {replace_invalid(bytes)};
+    return {};
   }
 
  private:
@@ -42,7 +43,7 @@ class ByteLevel : public Decoder {
 
 class ByteFallback : public Decoder {
  public:
-  void apply(std::vector<std::string>& tokens) const override {
+  Result<void> apply(std::vector<std::string>& tokens) const override {
     std::vector<std::string> decoded;
     std::string bytes;
     const auto end_bytes = [&] {
@@ -64,23 +65,29 @@ class ByteFallback : public Decoder {
     }
     end_bytes();
     tokens = std::move(decoded);
+    return {};
   }
 };
 
 class Fuse : public Decoder {
  public:
-  void apply(std::vector<std::string>& tokens) const override {
+  Result<void> apply(std::vector<std::string>& tokens) const override {
     std::string all;
     for (const std::string& token : tokens) all += token;
     tokens = {std::move(all)};
+    return {};
   }
 };
 
 class Replace : public Decoder {
  public:
   Replace(Regex pattern, std::string by) : pattern_(std::move(pattern)), by_(std::move(by)) {}
-  void apply(std::vector<std::string>& tokens) const override {
-    for (std::string& token : tokens) replace_all(pattern_, by_, token);
+  Result<void> apply(std::vector<std::string>& tokens) const override {
+    for (std::string& token : tokens) {
+      if (Result<void> replaced = replace_all(pattern_, by_, token); !replaced.ok())
+        return replaced;
+    }
+    return {};
   }
 
  private:
@@ -92,7 +99,7 @@ class Strip : public Decoder {
  public:
   Strip(std::string content, size_t from_start, size_t from_end)
       : content_(std::move(content)), from_start_(from_start), from_end_(from_end) {}
-  void apply(std::vector<std::string>& tokens) const override {
+  Result<void> apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
       for (size_t i = 0; i < from_start_ && token.starts_with(content_); ++i) {
         token.erase(0, content_.size());
@@ -101,6 +108,7 @@ class Strip : public Decoder {
         token.resize(token.size() - content_.size());
       }
     }
+    return {};
   }
 
  private:
@@ -113,10 +121,13 @@ class Metaspace : public Decoder {
  public:
   Metaspace(std::string mark, bool was_prepended)
       : mark_(Regex::literal(mark)), was_prepended_(was_prepended) {}
-  void apply(std::vector<std::string>& tokens) const override {
+  Result<void> apply(std::vector<std::string>& tokens) const override {
     for (size_t i = 0; i < tokens.size(); ++i) {
-      replace_all(mark_, i == 0 && was_prepended_ ? "" : " ", tokens[i]);
+      const std::string_view by = i == 0 && was_prepended_ ? "" : " ";
+      if (Result<void> replaced = replace_all(mark_, by, tokens[i]); !replaced.ok())
+        return replaced;
     }
+    return {};
   }
 
  private:
@@ -127,8 +138,11 @@ class Metaspace : public Decoder {
 class Sequence : public Decoder {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Decoder>> steps) : steps_(std::move(steps)) {}
-  void apply(std::vector<std::string>& tokens) const override {
-    for (const auto& step : steps_) step->apply(tokens);
+  Result<void> apply(std::vector<std::string>& tokens) const override {
+    for (const auto& step : steps_) {
+      if (Result<void> applied = step->apply(tokens); !applied.ok()) return applied;
+    }
+    return {};
   }
 
  private:

@@ -14,7 +14,7 @@ class Decoder {
  public:
   virtual ~Decoder();
   // Changes the tokens, and how many there are; the text is what they are then, one behind the other.
-  virtual void apply(std::vector<std::string>& tokens) const = 0;
+  virtual Result<void> apply(std::vector<std::string>& tokens) const = 0;
 };
 
 // null gives nullptr: spaces stand between the tokens. Throws json::exception where a field is missing or of another type.

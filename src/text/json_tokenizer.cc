@@ -22,29 +22,31 @@ class JsonTokenizer : public Tokenizer {
  public:
   JsonTokenizer(Bpe bpe, std::unique_ptr<Normalizer> normalizer,
                 std::unique_ptr<PreTokenizer> pre_tokenizer, std::unique_ptr<Decoder> decoder,
-                std::vector<AddedToken> added)
+                AddedTokens added)
       : bpe_(std::move(bpe)),
         normalizer_(std::move(normalizer)),
         pre_tokenizer_(std::move(pre_tokenizer)),
         decoder_(std::move(decoder)),
-        added_(std::move(added), normalizer_.get()) {}
+        added_(std::move(added)) {}
 
-  std::vector<int32_t> encode(std::string_view text) const override {
+  Result<std::vector<int32_t>> encode(std::string_view text) const override {
     Tokens tokens;
-    encode_into(text, tokens);
+    if (Result<void> encoded = encode_into(text, tokens); !encoded.ok())
+      return std::move(encoded).error();
     return std::move(tokens.ids);
   }
 
-  std::vector<PlacedToken> encode_placed(std::string_view text) const override {
+  Result<std::vector<PlacedToken>> encode_placed(std::string_view text) const override {
     Tokens tokens{.are_placed = true};
-    encode_into(text, tokens);
+    if (Result<void> encoded = encode_into(text, tokens); !encoded.ok())
+      return std::move(encoded).error();
     std::vector<PlacedToken> placed;
     for (size_t i = 0; i < tokens.ids.size(); ++i)
       placed.push_back({tokens.ids[i], tokens.begins[i]});
     return placed;
   }
 
-  std::string decode(std::span<const int32_t> ids) const override {
+  Result<std::string> decode(std::span<const int32_t> ids) const override {
     std::vector<std::string> tokens;
     tokens.reserve(ids.size());
     for (const int32_t id : ids) {
@@ -54,7 +56,8 @@ class JsonTokenizer : public Tokenizer {
     }
     std::string text;
     if (decoder_ != nullptr) {
-      decoder_->apply(tokens);
+      if (Result<void> decoded = decoder_->apply(tokens); !decoded.ok())
+        return std::move(decoded).error();
       for (const std::string& token : tokens) text += token;
       return text;
     }
@@ -83,7 +86,7 @@ class JsonTokenizer : public Tokenizer {
     }
   };
 
-  void encode_into(std::string_view text, Tokens& tokens) const {
+  Result<void> encode_into(std::string_view text, Tokens& tokens) const {
     std::string valid;
     if (!is_utf8(text)) text = valid = replace_invalid(text);
     tokens.ids.reserve(text.size() / 3);
@@ -92,21 +95,24 @@ class JsonTokenizer : public Tokenizer {
       if (part.id) {
         tokens.add(*part.id, begin);
       } else {
-        encode_normalized(std::string(part.text), begin, tokens);
+        if (Result<void> encoded = encode_normalized(std::string(part.text), begin, tokens);
+            !encoded.ok())
+          return encoded;
       }
     }
+    return {};
   }
 
-  void encode_normalized(std::string text, size_t begin, Tokens& tokens) const {
+  Result<void> encode_normalized(std::string text, size_t begin, Tokens& tokens) const {
     std::vector<size_t> origins;
     if (tokens.are_placed) {
       origins.resize(text.size());
       std::iota(origins.begin(), origins.end(), begin);
     }
-    if (normalizer_ != nullptr && tokens.are_placed) {
-      normalizer_->trace(text, origins);
-    } else if (normalizer_ != nullptr) {
-      normalizer_->apply(text);
+    if (normalizer_ != nullptr) {
+      Result<void> normalized =
+          tokens.are_placed ? normalizer_->trace(text, origins) : normalizer_->apply(text);
+      if (!normalized.ok()) return normalized;
     }
     const std::string_view all = text;
     for (const AddedTokens::Part& part : added_.split(all, AddedTokens::Form::normalized)) {
@@ -122,9 +128,12 @@ class JsonTokenizer : public Tokenizer {
         const auto first = origins.begin() + static_cast<std::ptrdiff_t>(at);
         words.origins.assign(first, first + static_cast<std::ptrdiff_t>(part.text.size()));
       }
-      if (pre_tokenizer_ != nullptr) pre_tokenizer_->apply(words);
+      if (pre_tokenizer_ != nullptr) {
+        if (Result<void> cut = pre_tokenizer_->apply(words); !cut.ok()) return cut;
+      }
       for (const Span& word : words.spans) encode_word(words, word, tokens);
     }
+    return {};
   }
 
   void encode_word(const Words& words, const Span& word, Tokens& tokens) const {
@@ -190,9 +199,11 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json& from) {
       return Error{Code::corrupt, "the added token '" + added.back().content + "' has no id"};
     }
   }
+  Result<AddedTokens> all_added = AddedTokens::make(std::move(added), normalizer.value().get());
+  if (!all_added.ok()) return all_added.error();
   std::unique_ptr<Tokenizer> tokenizer = std::make_unique<JsonTokenizer>(
       std::move(bpe).value(), std::move(normalizer).value(), std::move(pre_tokenizer).value(),
-      std::move(decoder).value(), std::move(added));
+      std::move(decoder).value(), std::move(all_added).value());
   if (auto read = read_post_processor(part("post_processor"), *tokenizer); !read.ok()) {
     return read.error();
   }

@@ -18,7 +18,10 @@ using nlohmann::json;
 class UnicodeForm : public Normalizer {
  public:
   explicit UnicodeForm(Form form) : form_(form) {}
-  void apply(std::string& text) const override { normalize(form_, text); }
+  Result<void> apply(std::string& text) const override {
+    normalize(form_, text);
+    return {};
+  }
 
  private:
   Form form_;
@@ -26,22 +29,29 @@ class UnicodeForm : public Normalizer {
 
 class Lowercase : public Normalizer {
  public:
-  void apply(std::string& text) const override { make_lowercase(text); }
+  Result<void> apply(std::string& text) const override {
+    make_lowercase(text);
+    return {};
+  }
 };
 
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
 
-  void apply(std::string& text) const override { text = std::string(stripped(text)); }
+  Result<void> apply(std::string& text) const override {
+    text = std::string(stripped(text));
+    return {};
+  }
 
-  void trace(std::string& text, std::vector<size_t>& origins) const override {
+  Result<void> trace(std::string& text, std::vector<size_t>& origins) const override {
     const std::string_view rest = stripped(text);
     const auto begin = static_cast<size_t>(rest.data() - text.data());
     origins =
         std::vector<size_t>(origins.begin() + static_cast<std::ptrdiff_t>(begin),
                             origins.begin() + static_cast<std::ptrdiff_t>(begin + rest.size()));
     text = std::string(rest);
+    return {};
   }
 
  private:
@@ -62,13 +72,14 @@ class Strip : public Normalizer {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string what) : what_(std::move(what)) {}
-  void apply(std::string& text) const override {
+  Result<void> apply(std::string& text) const override {
     if (!text.empty()) text.insert(0, what_);
+    return {};
   }
-  void trace(std::string& text, std::vector<size_t>& origins) const override {
-    if (text.empty()) return;
+  Result<void> trace(std::string& text, std::vector<size_t>& origins) const override {
+    if (text.empty()) return {};
     origins.insert(origins.begin(), what_.size(), origins.front());
-    apply(text);
+    return apply(text);
   }
 
  private:
@@ -78,9 +89,9 @@ class Prepend : public Normalizer {
 class Replace : public Normalizer {
  public:
   Replace(Regex pattern, std::string by) : pattern_(std::move(pattern)), by_(std::move(by)) {}
-  void apply(std::string& text) const override { replace_all(pattern_, by_, text); }
-  void trace(std::string& text, std::vector<size_t>& origins) const override {
-    replace_all(pattern_, by_, text, &origins);
+  Result<void> apply(std::string& text) const override { return replace_all(pattern_, by_, text); }
+  Result<void> trace(std::string& text, std::vector<size_t>& origins) const override {
+    return replace_all(pattern_, by_, text, &origins);
   }
 
  private:
@@ -91,11 +102,17 @@ class Replace : public Normalizer {
 class Sequence : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
-  void apply(std::string& text) const override {
-    for (const auto& step : steps_) step->apply(text);
+  Result<void> apply(std::string& text) const override {
+    for (const auto& step : steps_) {
+      if (Result<void> applied = step->apply(text); !applied.ok()) return applied;
+    }
+    return {};
   }
-  void trace(std::string& text, std::vector<size_t>& origins) const override {
-    for (const auto& step : steps_) step->trace(text, origins);
+  Result<void> trace(std::string& text, std::vector<size_t>& origins) const override {
+    for (const auto& step : steps_) {
+      if (Result<void> traced = step->trace(text, origins); !traced.ok()) return traced;
+    }
+    return {};
   }
 
  private:
@@ -128,10 +145,10 @@ Normalizer::~Normalizer() = default;
 // For what changes characters without regard to others, but for marks behind them. No ASCII character is such a mark: in
 // front of each the text may be cut. Between two such places each character is taken by itself, or, where marks have moved
 // or were composed, byte by byte.
-void Normalizer::trace(std::string& text, std::vector<size_t>& origins) const {
+Result<void> Normalizer::trace(std::string& text, std::vector<size_t>& origins) const {
   std::string changed = text;
-  apply(changed);
-  if (changed == text) return;
+  if (Result<void> applied = apply(changed); !applied.ok()) return applied;
+  if (changed == text) return {};
   changed.clear();
   std::vector<size_t> from;
   for (size_t begin = 0; begin < text.size();) {
@@ -142,12 +159,12 @@ void Normalizer::trace(std::string& text, std::vector<size_t>& origins) const {
     for (size_t at = begin; at < end;) {
       std::string character = text.substr(at, bytes_of_character(text[at]));
       const size_t bytes = character.size();
-      apply(character);
+      if (Result<void> applied = apply(character); !applied.ok()) return applied;
       one_by_one += character;
       each.insert(each.end(), character.size(), origins[at]);
       at += bytes;
     }
-    apply(part);
+    if (Result<void> applied = apply(part); !applied.ok()) return applied;
     const bool is_alone = part == one_by_one;
     for (size_t i = 0; i < part.size(); ++i)
       from.push_back(is_alone ? each[i] : origins[std::min(begin + i, end - 1)]);
@@ -156,6 +173,7 @@ void Normalizer::trace(std::string& text, std::vector<size_t>& origins) const {
   }
   text = std::move(changed);
   origins = std::move(from);
+  return {};
 }
 
 Result<std::unique_ptr<Normalizer>> parse_normalizer(const json& from) {

@@ -15,10 +15,10 @@ class Normalizer {
  public:
   virtual ~Normalizer();
   // Changes `text`, which is UTF-8 and stays it.
-  virtual void apply(std::string& text) const = 0;
+  virtual Result<void> apply(std::string& text) const = 0;
   // The same, and `origins`, which has a number for each byte of the text, gets one for each byte of the new one: that of
   // the byte from which it came.
-  virtual void trace(std::string& text, std::vector<size_t>& origins) const;
+  virtual Result<void> trace(std::string& text, std::vector<size_t>& origins) const;
 };
 
 // null gives nullptr: nothing is done. Throws json::exception where a field is missing or of another type.

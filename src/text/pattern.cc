@@ -11,11 +11,11 @@ Result<Regex> parse_pattern(const nlohmann::json& from) {
   return Regex::literal(from.at("String").get<std::string>());
 }
 
-void replace_all(const Regex& pattern, std::string_view by, std::string& text,
-                 std::vector<size_t>* origins) {
+Result<void> replace_all(const Regex& pattern, std::string_view by, std::string& text,
+                         std::vector<size_t>* origins) {
   std::vector<Span> matches;
-  pattern.find_all(text, matches);
-  if (matches.empty()) return;
+  if (Result<void> found = pattern.find_all(text, matches); !found.ok()) return found;
+  if (matches.empty()) return {};
   std::string replaced;
   std::vector<size_t> from;
   size_t done = 0;
@@ -35,6 +35,7 @@ void replace_all(const Regex& pattern, std::string_view by, std::string& text,
   keep(text.size());
   text = std::move(replaced);
   if (origins != nullptr) *origins = std::move(from);
+  return {};
 }
 
 }  // namespace bottomless::text

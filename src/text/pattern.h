@@ -17,7 +17,7 @@ namespace bottomless::text {
 Result<Regex> parse_pattern(const nlohmann::json& from);
 
 // `origins`, if any, as in Normalizer::trace.
-void replace_all(const Regex& pattern, std::string_view by, std::string& text,
-                 std::vector<size_t>* origins = nullptr);
+Result<void> replace_all(const Regex& pattern, std::string_view by, std::string& text,
+                         std::vector<size_t>* origins = nullptr);
 
 }  // namespace bottomless::text

@@ -21,13 +21,17 @@ class Split : public PreTokenizer {
   Split(Regex pattern, Behaviour behaviour, Delimiter delimiter)
       : pattern_(std::move(pattern)), behaviour_(behaviour), delimiter_(delimiter) {}
 
-  void apply(Words& words) const override {
+  Result<void> apply(Words& words) const override {
     std::vector<Span> spans;
     for (const Span& word : words.spans) {
-      split(std::string_view(words.text).substr(word.begin, word.end - word.begin), word.begin,
-            pattern_, behaviour_, delimiter_, spans);
+      const std::string_view text =
+          std::string_view(words.text).substr(word.begin, word.end - word.begin);
+      if (Result<void> cut = split(text, word.begin, pattern_, behaviour_, delimiter_, spans);
+          !cut.ok())
+        return cut;
     }
     words.spans = std::move(spans);
+    return {};
   }
 
  private:
@@ -91,7 +95,7 @@ class ByteLevel : public PreTokenizer {
   ByteLevel(bool adds_space, std::optional<Split> gpt2)
       : adds_space_(adds_space), gpt2_(std::move(gpt2)) {}
 
-  void apply(Words& words) const override {
+  Result<void> apply(Words& words) const override {
     const auto lacks_space = [&](const Span& word) { return words.text[word.begin] != ' '; };
     if (adds_space_ && std::any_of(words.spans.begin(), words.spans.end(), lacks_space)) {
       rewrite_words(words, [](std::string_view word, size_t, Rewriting& to) {
@@ -99,9 +103,12 @@ class ByteLevel : public PreTokenizer {
         for (size_t i = 0; i < word.size(); ++i) to.put(word.substr(i, 1), i);
       });
     }
-    if (gpt2_) gpt2_->apply(words);
+    if (gpt2_) {
+      if (Result<void> cut = gpt2_->apply(words); !cut.ok()) return cut;
+    }
     rewrite_words(words,
                   [](std::string_view word, size_t, Rewriting& to) { to.put_as_characters(word); });
+    return {};
   }
 
  private:
@@ -116,7 +123,7 @@ class Metaspace : public PreTokenizer {
   Metaspace(std::string mark, Prepended prepended, std::optional<Split> cut)
       : mark_(std::move(mark)), prepended_(prepended), cut_(std::move(cut)) {}
 
-  void apply(Words& words) const override {
+  Result<void> apply(Words& words) const override {
     const bool begin_the_input = words.begin_the_input;
     rewrite_words(words, [&](std::string_view word, size_t index, Rewriting& to) {
       const bool is_first = index == 0 && begin_the_input;
@@ -128,7 +135,7 @@ class Metaspace : public PreTokenizer {
       for (size_t i = 0; i < word.size(); ++i)
         to.put(word[i] == ' ' ? std::string_view(mark_) : word.substr(i, 1), i);
     });
-    if (cut_) cut_->apply(words);
+    return cut_ ? cut_->apply(words) : Result<void>();
   }
 
  private:
@@ -140,8 +147,11 @@ class Metaspace : public PreTokenizer {
 class Sequence : public PreTokenizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
-  void apply(Words& words) const override {
-    for (const auto& step : steps_) step->apply(words);
+  Result<void> apply(Words& words) const override {
+    for (const auto& step : steps_) {
+      if (Result<void> applied = step->apply(words); !applied.ok()) return applied;
+    }
+    return {};
   }
 
  private:

@@ -26,7 +26,7 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer();
   // Cuts the words further, and may rewrite the text.
-  virtual void apply(Words& words) const = 0;
+  virtual Result<void> apply(Words& words) const = 0;
 };
 
 // null gives nullptr: the text is one word. Throws json::exception where a field is missing or of another type.

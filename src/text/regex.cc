@@ -1,8 +1,10 @@
 #include "text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <bottomless/bytes.h>
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
@@ -21,6 +23,26 @@ using Limits =
     std::unique_ptr<pcre2_match_context, Release<pcre2_match_context, pcre2_match_context_free>>;
 
 namespace {
+
+// For one match. Sensible expressions take a few steps for each character that they look at, and look at all of a text at
+// most; of memory, what a group that goes on to the end of it takes.
+constexpr uint64_t kLeastSteps = 10'000'000;
+constexpr uint64_t kStepsPerByte = 64;
+constexpr uint64_t kLeastKiB = 64 << 10;
+constexpr uint64_t kKiBPerByte = 1;
+
+Limits limits_for(size_t bytes) {
+  const auto limit = [&](uint64_t least, uint64_t each) {
+    constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+    return static_cast<uint32_t>(std::min(kMost, std::max(least, each * bytes)));
+  };
+  Limits limits(pcre2_match_context_create(nullptr));
+  if (limits == nullptr) return limits;
+  pcre2_set_match_limit(limits.get(), limit(kLeastSteps, kStepsPerByte));
+  pcre2_set_depth_limit(limits.get(), limit(kLeastSteps, kStepsPerByte));
+  pcre2_set_heap_limit(limits.get(), limit(kLeastKiB, kKiBPerByte));
+  return limits;
+}
 
 // What Oniguruma's Ruby syntax and PCRE2 both accept and understand differently, or "".
 std::string_view read_differently(std::string_view pattern) {
@@ -57,7 +79,7 @@ std::string_view read_differently(std::string_view pattern) {
 
 struct Regex::Compiled {
   CompiledCode code;
-  Limits limits;
+  std::string pattern;
   std::string literal;  // matched by itself when there is no code
 };
 
@@ -86,12 +108,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   }
   // Without it, where the processor is not known to it, matching is slower and the same.
   pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);
-  compiled->limits.reset(pcre2_match_context_create(nullptr));
-  BOTTOMLESS_CHECK(compiled->limits != nullptr, "out of memory");
-  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
-  pcre2_set_match_limit(compiled->limits.get(), kNone);
-  pcre2_set_depth_limit(compiled->limits.get(), kNone);
-  pcre2_set_heap_limit(compiled->limits.get(), kNone);
+  compiled->pattern = pattern;
   return Regex(std::move(compiled));
 }
 
@@ -101,36 +118,44 @@ Regex Regex::literal(std::string_view text) {
   return Regex(std::move(compiled));
 }
 
-void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+Result<void> Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
   if (compiled_->code == nullptr) {
     const std::string& wanted = compiled_->literal;
-    if (wanted.empty()) return;
+    if (wanted.empty()) return {};
     for (size_t at = text.find(wanted); at != std::string_view::npos;
          at = text.find(wanted, at + wanted.size())) {
       matches.push_back({at, at + wanted.size()});
     }
-    return;
+    return {};
   }
   std::string storage;
   const std::string_view subject = with_stand_ins(text, storage);
   const Matches found(pcre2_match_data_create(1, nullptr));
-  BOTTOMLESS_CHECK(found != nullptr, "out of memory");
+  const Limits limits = limits_for(subject.size());
+  BOTTOMLESS_CHECK(found != nullptr && limits != nullptr, "out of memory");
   const auto* bytes = reinterpret_cast<PCRE2_SPTR>(subject.data());
   const pcre2_code* code = compiled_->code.get();
   for (size_t at = 0; at < subject.size();) {
     const auto match = [&](uint32_t options) {
       return pcre2_match(code, bytes, subject.size(), at, options | PCRE2_NO_UTF_CHECK, found.get(),
-                         compiled_->limits.get());
+                         limits.get());
     };
     int result = match(PCRE2_NOTEMPTY);
     // The compiled code has a small stack; the interpreter takes what it needs.
     if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NOTEMPTY | PCRE2_NO_JIT);
-    if (result == PCRE2_ERROR_NOMATCH) return;
-    BOTTOMLESS_CHECK(result >= 0, "matching a regular expression ran out of memory");
+    if (result == PCRE2_ERROR_NOMATCH) return {};
+    if (result < 0) {
+      return Error{result == PCRE2_ERROR_NOMEMORY ? Code::no_memory : Code::unsupported,
+                   "find '" + compiled_->pattern + "' in a text of " +
+                       format_bytes(subject.size()) +
+                       ": that takes more steps or memory than is sensible; the tokenizer may be "
+                       "damaged or made to do harm: take it from elsewhere"};
+    }
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(found.get());
     matches.push_back({ends[0], ends[1]});
     at = ends[1];
   }
+  return {};
 }
 
 }  // namespace bottomless::text

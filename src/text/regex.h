@@ -25,8 +25,10 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Appends all matches that are not empty, from left to right, none touching another; `text` is UTF-8.
-  void find_all(std::string_view text, std::vector<Span>& matches) const;
+  // Appends all matches that are not empty, from left to right, none touching another; `text` is UTF-8. Fails where
+  // finding one takes more steps or memory than any expression needs that was made for this: some try every way to cut a
+  // text into parts before they give up, which for a line is more than there is time for.
+  Result<void> find_all(std::string_view text, std::vector<Span>& matches) const;
 
  private:
   struct Compiled;

@@ -15,10 +15,10 @@ namespace {
 class SentencepieceTokenizer : public Tokenizer {
  public:
   SentencepieceTokenizer(SentencepieceModel model, SentencepieceNormalizer normalizer,
-                         std::vector<AddedToken> added, BlankInFront blank)
+                         AddedTokens added, BlankInFront blank)
       : model_(std::move(model)),
         normalizer_(std::move(normalizer)),
-        added_(std::move(added), nullptr),
+        added_(std::move(added)),
         blank_(blank) {
     const SentencepieceFile& file = model_.file();
     bos = model_.id_of(file.bos_piece);
@@ -29,20 +29,20 @@ class SentencepieceTokenizer : public Tokenizer {
     adds_bos = bos.has_value();  // as Llama's, unless tokenizer_config.json says otherwise
   }
 
-  std::vector<int32_t> encode(std::string_view text) const override {
+  Result<std::vector<int32_t>> encode(std::string_view text) const override {
     std::vector<int32_t> ids;
     encode_parts(text, nullptr, [&](int32_t id, size_t) { ids.push_back(id); });
     return ids;
   }
 
-  std::vector<PlacedToken> encode_placed(std::string_view text) const override {
+  Result<std::vector<PlacedToken>> encode_placed(std::string_view text) const override {
     std::vector<PlacedToken> placed;
     std::vector<size_t> origins;
     encode_parts(text, &origins, [&](int32_t id, size_t begin) { placed.push_back({id, begin}); });
     return placed;
   }
 
-  std::string decode(std::span<const int32_t> ids) const override {
+  Result<std::string> decode(std::span<const int32_t> ids) const override {
     std::string text;
     std::string bytes;
     bool is_at_begin = true;
@@ -182,8 +182,11 @@ Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view bytes,
     if (token.id == kIdOfPiece) token.id = model.value().id_of(token.content).value_or(kIdOfPiece);
   }
   std::erase_if(added, [](const AddedToken& token) { return token.id == kIdOfPiece; });
+  Result<AddedTokens> all_added = AddedTokens::make(std::move(added), nullptr);
+  if (!all_added.ok()) return all_added.error();
   return std::unique_ptr<Tokenizer>(std::make_unique<SentencepieceTokenizer>(
-      std::move(model).value(), std::move(normalizer).value(), std::move(added), blank));
+      std::move(model).value(), std::move(normalizer).value(), std::move(all_added).value(),
+      blank));
 }
 
 }  // namespace bottomless::text

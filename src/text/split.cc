@@ -13,11 +13,12 @@ struct SplitPiece {
 };
 
 // Matches and what lies between them, without gaps.
-std::vector<SplitPiece> pieces_of(std::string_view text, const Regex& pattern,
-                                  Delimiter delimiter) {
+Result<std::vector<SplitPiece>> pieces_of(std::string_view text, const Regex& pattern,
+                                          Delimiter delimiter) {
   std::vector<Span> matches;
   matches.reserve(text.size() / 4);
-  pattern.find_all(text, matches);
+  if (Result<void> found = pattern.find_all(text, matches); !found.ok())
+    return std::move(found).error();
   const bool match_is_delimiter = delimiter == Delimiter::matches;
   std::vector<SplitPiece> pieces;
   pieces.reserve(matches.size() + 1);
@@ -82,16 +83,21 @@ std::optional<Behaviour> behaviour_named(std::string_view name) {
   return found->second;
 }
 
-void split(std::string_view text, size_t offset, const Regex& pattern, Behaviour behaviour,
-           Delimiter delimiter, std::vector<Span>& parts) {
-  const std::vector<SplitPiece> pieces = pieces_of(text, pattern, delimiter);
+Result<void> split(std::string_view text, size_t offset, const Regex& pattern, Behaviour behaviour,
+                   Delimiter delimiter, std::vector<Span>& parts) {
+  const Result<std::vector<SplitPiece>> found = pieces_of(text, pattern, delimiter);
+  if (!found.ok()) return found.error();
+  const std::vector<SplitPiece>& pieces = found.value();
   switch (behaviour) {
     case Behaviour::contiguous:
-      return append_contiguous(pieces, offset, parts);
+      append_contiguous(pieces, offset, parts);
+      break;
     case Behaviour::merged_with_previous:
-      return append_with_previous(pieces, offset, parts);
+      append_with_previous(pieces, offset, parts);
+      break;
     case Behaviour::merged_with_next:
-      return append_with_next(pieces, offset, parts);
+      append_with_next(pieces, offset, parts);
+      break;
     case Behaviour::removed:
     case Behaviour::isolated:
       for (const auto& [span, is_delimiter] : pieces) {
@@ -99,6 +105,7 @@ void split(std::string_view text, size_t offset, const Regex& pattern, Behaviour
         parts.push_back({offset + span.begin, offset + span.end});
       }
   }
+  return {};
 }
 
 }  // namespace bottomless::text

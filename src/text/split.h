@@ -19,7 +19,7 @@ std::optional<Behaviour> behaviour_named(std::string_view name);
 enum class Delimiter { matches, between_matches };
 
 // Appends the parts of `text`, which begins at byte `offset` of something larger, as spans of that.
-void split(std::string_view text, size_t offset, const Regex& pattern, Behaviour behaviour,
-           Delimiter delimiter, std::vector<Span>& parts);
+Result<void> split(std::string_view text, size_t offset, const Regex& pattern, Behaviour behaviour,
+                   Delimiter delimiter, std::vector<Span>& parts);
 
 }  // namespace bottomless::text

@@ -28,13 +28,14 @@ class Tokenizer {
   virtual ~Tokenizer();
 
   // Without tokens at begin and end; added and special tokens that stand in the text are recognised. Text that is not
-  // UTF-8 is read with U+FFFD in the places that are ill-formed.
-  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // UTF-8 is read with U+FFFD in the places that are ill-formed. This and the two below fail only where an expression of the
+  // tokenizer takes more steps for a text than is sensible (regex.h).
+  virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
   // The same with the byte of the text, in the order of tokens, where each begins. A blank that is put in front of a word
   // begins with the word.
-  virtual std::vector<PlacedToken> encode_placed(std::string_view text) const = 0;
+  virtual Result<std::vector<PlacedToken>> encode_placed(std::string_view text) const = 0;
   // With special tokens as they are written. An id that is none gives nothing.
-  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  virtual Result<std::string> decode(std::span<const int32_t> ids) const = 0;
   // One more than the greatest id, added tokens included: as many rows as an embedding needs.
   virtual int64_t vocabulary_size() const = 0;
   // By its exact text.

@@ -23,11 +23,11 @@ struct Hash {
 };
 using Counts = std::unordered_map<std::string, uint64_t, Hash, std::equal_to<>>;
 
-void count(const Regex& words, std::string_view text, Counts& counts) {
+Result<void> count(const Regex& words, std::string_view text, Counts& counts) {
   std::string valid;
   if (!is_utf8(text)) text = valid = replace_invalid(text);
   std::vector<Span> spans;
-  words.find_all(text, spans);
+  if (Result<void> found = words.find_all(text, spans); !found.ok()) return found;
   for (const Span& span : spans) {
     const std::string_view word = text.substr(span.begin, span.end - span.begin);
     const auto known = counts.find(word);
@@ -37,6 +37,7 @@ void count(const Regex& words, std::string_view text, Counts& counts) {
       counts.emplace(word, 1);
     }
   }
+  return {};
 }
 
 // Where the text may be cut without cutting a word: in front of the last space or end of line that follows something
@@ -63,7 +64,9 @@ Result<void> count_file(const std::filesystem::path& path, const Regex& words, C
     text.resize(before + got);
     on_bytes(got);
     const size_t cut = file ? last_safe_cut(text) : text.size();
-    count(words, std::string_view(text).substr(0, cut), counts);
+    if (Result<void> counted = count(words, std::string_view(text).substr(0, cut), counts);
+        !counted.ok())
+      return counted;
     text.erase(0, cut);
   }
   if (file.bad()) return errno_error(errno, "read " + path.string() + " to learn a tokenizer");

@@ -110,15 +110,17 @@ Result<int> run(const GenerateOptions& options) {
   int64_t made = 0;
   const auto start = std::chrono::steady_clock::now();
   if (!options.chat) std::printf("%s", options.prompt.c_str());
+  Result<void> streamed;
   const Ended ended = generate(*model.value(), std::move(prompt).value(), options.tokens, sampler,
                                [&](int64_t token) {
-                                 stream.add(static_cast<int32_t>(token));
+                                 streamed = stream.add(static_cast<int32_t>(token));
                                  ++made;
                                  if (runtime) runtime->step();
-                                 return true;
+                                 return streamed.ok();
                                });
-  stream.finish();
+  if (streamed.ok()) streamed = stream.finish();
   std::printf("\n");
+  if (!streamed.ok()) return streamed.error();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (ended == Ended::by_context) {

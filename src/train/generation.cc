@@ -13,22 +13,30 @@ constexpr size_t kRemembered = 32;
 
 }  // namespace
 
-void TextStream::add(int32_t token) {
+Result<void> TextStream::add(int32_t token) {
   tokens_.push_back(token);
-  const std::string text = tokenizer_.decode(tokens_);
-  if (text.size() <= written_ || text.ends_with(kReplacement)) return;
+  const Result<std::string> decoded = tokenizer_.decode(tokens_);
+  if (!decoded.ok()) return decoded.error();
+  const std::string& text = decoded.value();
+  if (text.size() <= written_ || text.ends_with(kReplacement)) return {};
   write_(std::string_view(text).substr(written_));
   written_ = text.size();
-  if (tokens_.size() < kRemembered) return;
+  if (tokens_.size() < kRemembered) return {};
   // The last one stays: some tokens begin with a space only where something stands before them.
   tokens_.erase(tokens_.begin(), tokens_.end() - 1);
-  written_ = tokenizer_.decode(tokens_).size();
+  const Result<std::string> rest = tokenizer_.decode(tokens_);
+  if (!rest.ok()) return rest.error();
+  written_ = rest.value().size();
+  return {};
 }
 
-void TextStream::finish() {
-  const std::string text = tokenizer_.decode(tokens_);
+Result<void> TextStream::finish() {
+  const Result<std::string> decoded = tokenizer_.decode(tokens_);
+  if (!decoded.ok()) return decoded.error();
+  const std::string& text = decoded.value();
   if (text.size() > written_) write_(std::string_view(text).substr(written_));
   written_ = text.size();
+  return {};
 }
 
 Ended generate(Model& model, std::vector<int64_t> prompt, int64_t most, Sampler& sampler,

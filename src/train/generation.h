@@ -18,8 +18,8 @@ class TextStream {
  public:
   TextStream(const text::Tokenizer& tokenizer, std::function<void(std::string_view)> write)
       : tokenizer_(tokenizer), write_(std::move(write)) {}
-  void add(int32_t token);
-  void finish();  // what is left, whole or not
+  Result<void> add(int32_t token);
+  Result<void> finish();  // what is left, whole or not
 
  private:
   const text::Tokenizer& tokenizer_;

@@ -57,7 +57,7 @@ class TokenEncoder final : public data::Encoder {
         chat_template_(std::move(chat_template)),
         fingerprint_(fingerprint) {}
 
-  std::vector<int32_t> encode(std::string_view text) const override {
+  Result<std::vector<int32_t>> encode(std::string_view text) const override {
     return tokenizer_.encode(text);
   }
 
@@ -68,10 +68,13 @@ class TokenEncoder final : public data::Encoder {
     const Result<text::ChatWithReplies> chat = text::render_chat_with_replies(
         *chat_template_, as_text(messages), chat_options(tokenizer_));
     if (!chat.ok()) return chat.error();
-    const std::vector<text::PlacedToken> tokens = tokenizer_.encode_placed(chat.value().text);
+    const Result<std::vector<text::PlacedToken>> tokens =
+        tokenizer_.encode_placed(chat.value().text);
+    if (!tokens.ok()) return tokens.error();
     data::Encoded encoded;
-    for (const text::PlacedToken& token : tokens) encoded.tokens.push_back(token.id);
-    encoded.counts = text::tokens_within(chat.value().replies, tokens, chat.value().text.size());
+    for (const text::PlacedToken& token : tokens.value()) encoded.tokens.push_back(token.id);
+    encoded.counts =
+        text::tokens_within(chat.value().replies, tokens.value(), chat.value().text.size());
     return encoded;
   }
 
@@ -116,7 +119,9 @@ Result<std::unique_ptr<data::Encoder>> make_encoder(const text::Tokenizer& token
 
 Result<std::vector<int64_t>> encode_prompt(const text::Tokenizer& tokenizer,
                                            const std::string& prompt) {
-  std::vector<int64_t> tokens = widened(tokenizer.encode(prompt));
+  const Result<std::vector<int32_t>> encoded = tokenizer.encode(prompt);
+  if (!encoded.ok()) return encoded.error();
+  std::vector<int64_t> tokens = widened(encoded.value());
   if (tokenizer.bos && (tokenizer.adds_bos || tokens.empty()))
     tokens.insert(tokens.begin(), *tokenizer.bos);
   if (tokens.empty()) {
@@ -137,7 +142,9 @@ Result<std::vector<int64_t>> encode_question(const text::Tokenizer& tokenizer,
   const std::vector<text::Message> messages{{"user", question}};
   const Result<std::string> text = text::render_chat(chat_template.value(), messages, options);
   if (!text.ok()) return text.error();
-  return widened(tokenizer.encode(text.value()));
+  const Result<std::vector<int32_t>> encoded = tokenizer.encode(text.value());
+  if (!encoded.ok()) return encoded.error();
+  return widened(encoded.value());
 }
 
 }  // namespace bottomless::train

@@ -10,7 +10,7 @@ class ByteEncoder : public Encoder {
  public:
   static constexpr int32_t kBegin = 256, kEnd = 257, kUser = 258, kAssistant = 259, kOver = 260;
 
-  std::vector<int32_t> encode(std::string_view text) const override {
+  Result<std::vector<int32_t>> encode(std::string_view text) const override {
     std::vector<int32_t> tokens;
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
     return tokens;
@@ -23,7 +23,8 @@ class ByteEncoder : public Encoder {
       const bool assistant = message.role == "assistant";
       encoded.tokens.push_back(assistant ? kAssistant : kUser);
       encoded.counts.push_back(0);
-      for (const int32_t token : encode(message.content)) encoded.tokens.push_back(token);
+      const std::vector<int32_t> tokens = encode(message.content).value();
+      encoded.tokens.insert(encoded.tokens.end(), tokens.begin(), tokens.end());
       encoded.tokens.push_back(kOver);
       encoded.counts.resize(encoded.tokens.size(), assistant ? 1 : 0);
     }

@@ -141,7 +141,7 @@ TEST_F(Tokenise, ALineWithoutEndIsRefusedBeforeItFillsTheMemory) {
 // Counts what it has encoded, in bytes.
 class CountingEncoder final : public ByteEncoder {
  public:
-  std::vector<int32_t> encode(std::string_view text) const override {
+  Result<std::vector<int32_t>> encode(std::string_view text) const override {
     encoded += text.size();
     return ByteEncoder::encode(text);
   }

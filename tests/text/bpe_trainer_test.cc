@@ -68,7 +68,7 @@ TEST(BpeTrainer, LearnsTheMostFrequentPairsAndReportsProgress) {
   EXPECT_EQ(tokenizer.value()->id_of("<|endoftext|>"), 0);
   EXPECT_EQ(tokenizer.value()->eos, 0);
   EXPECT_EQ(tokenizer.value()->id_of("ab"), 257);
-  EXPECT_EQ(tokenizer.value()->encode("ab<|endoftext|>").back(), 0);
+  EXPECT_EQ(tokenizer.value()->encode("ab<|endoftext|>").value().back(), 0);
 }
 
 TEST(BpeTrainer, LeavesNothingWhereItCannotWrite) {

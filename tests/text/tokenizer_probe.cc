@@ -89,7 +89,7 @@ int print_words(const char* description) {
   return answer_lines([&](const std::string& line) {
     bottomless::text::Words words{.text = unescape(line), .spans = {}, .begin_the_input = true};
     if (!words.text.empty()) words.spans.push_back({0, words.text.size()});
-    if (made.value() != nullptr) made.value()->apply(words);
+    if (made.value() != nullptr) (void)made.value()->apply(words);
     std::string answer;
     for (const auto& [begin, end] : words.spans) {
       if (begin != words.spans.front().begin) answer += '\x1F';
@@ -116,7 +116,7 @@ int print_seconds(const Tokenizer& tokenizer, long repetitions) {
   for (std::string line; std::getline(std::cin, line);) lines.push_back(unescape(line));
   const auto start = std::chrono::steady_clock::now();
   for (long i = 0; i < repetitions; ++i) {
-    for (const std::string& line : lines) tokens += tokenizer.encode(line).size();
+    for (const std::string& line : lines) tokens += tokenizer.encode(line).value().size();
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf("%.6f %zu\n", took.count(), tokens);
@@ -156,7 +156,7 @@ nlohmann::json encode_conversation(const Tokenizer& tokenizer, const nlohmann::j
       chat_template.value(), messages,
       {.bos_token = tokenizer.bos_token, .eos_token = tokenizer.eos_token});
   if (!chat.ok()) return {{"error", chat.error().message}};
-  const std::vector<PlacedToken> tokens = tokenizer.encode_placed(chat.value().text);
+  const std::vector<PlacedToken> tokens = tokenizer.encode_placed(chat.value().text).value();
   std::vector<int32_t> ids;
   for (const PlacedToken& token : tokens) ids.push_back(token.id);
   return {{"ids", ids},
@@ -201,7 +201,7 @@ int main(int count, char** arguments) {
   if (verb == "time") return print_seconds(*tokenizer.value(), number);
   if (verb == "places") {
     return answer_lines([&](const std::string& line) {
-      return places(tokenizer.value()->encode_placed(unescape(line)));
+      return places(tokenizer.value()->encode_placed(unescape(line)).value());
     });
   }
   if (verb == "replies") {
@@ -211,9 +211,10 @@ int main(int count, char** arguments) {
   }
   if (verb == "text") {
     return answer_lines([&](const std::string& line) {
-      return escape(tokenizer.value()->decode(parse_numbers(line)));
+      return escape(tokenizer.value()->decode(parse_numbers(line)).value());
     });
   }
-  return answer_lines(
-      [&](const std::string& line) { return numbers(tokenizer.value()->encode(unescape(line))); });
+  return answer_lines([&](const std::string& line) {
+    return numbers(tokenizer.value()->encode(unescape(line)).value());
+  });
 }

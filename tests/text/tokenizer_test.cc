@@ -37,7 +37,7 @@ TEST(Tokenizer, GivesBackWhatItWasGiven) {
       text += static_cast<char>(random.between(1, 127));
       if (random.one_in(5)) text += "the cat \xF0\x9F\x90\x88<|endoftext|>";
     }
-    ASSERT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+    ASSERT_EQ(tokenizer->decode(tokenizer->encode(text).value()).value(), text);
   }
 }
 
@@ -48,12 +48,13 @@ TEST(Tokenizer, ThreadsThatShareItGetTheSameIds) {
   std::vector<std::vector<int32_t>> expected;
   for (int i = 0; i < 200; ++i) {
     lines.push_back("the other cat " + std::to_string(i * 7919) + " and " + std::string(i, 'a'));
-    expected.push_back(tokenizer->encode(lines.back()));
+    expected.push_back(tokenizer->encode(lines.back()).value());
   }
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(tokenizer->encode(lines[i]), expected[i]);
+      for (size_t i = 0; i < lines.size(); ++i)
+        EXPECT_EQ(tokenizer->encode(lines[i]).value(), expected[i]);
     });
   }
 }
