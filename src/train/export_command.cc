@@ -73,7 +73,7 @@ Result<ModelConfig> config_of(const ExportOptions& options, const SavedRun& save
                                     "with its config.json by --config"};
 }
 
-Result<void> run(const ExportOptions& options) {
+Result<void> run(const ExportOptions& options) try {
   const fs::path directory = checkpoint_in(options.from);
   const Result<SavedRun> saved = read_run(directory);
   if (!saved.ok()) return saved.error();
@@ -105,6 +105,10 @@ Result<void> run(const ExportOptions& options) {
   }
   CheckpointSource source(directory);
   return save_model(*make_model(config.value(), source), options.out, save);
+} catch (const nlohmann::json::exception& error) {
+  return Error{Code::corrupt, "export '" + options.from.string() +
+                                  "': what its checkpoint says of the model cannot be read (" +
+                                  error.what() + "); take another copy"};
 }
 
 }  // namespace

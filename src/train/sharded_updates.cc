@@ -71,6 +71,9 @@ Result<void> attempt(Work work) {
     return work();
   } catch (const c10::Error& error) {
     return caught(error);
+  } catch (const json::exception& error) {  // what another rank said of its states
+    return Error{Code::corrupt, std::string("hear of the states of other ranks: ") + error.what() +
+                                    "; do all ranks run the same version?"};
   }
 }
 

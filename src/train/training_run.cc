@@ -24,6 +24,25 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+struct SavedPlace {
+  uint64_t tokens = 0;
+  data::Position data;
+};
+
+uint64_t count_in(const json& from, const char* name) {
+  const json& count = from.at(name);
+  if (count.is_number_unsigned()) return count.get<uint64_t>();
+  throw json::other_error::create(501, std::string("'") + name + "' is no count: " + count.dump(),
+                                  &from);
+}
+
+// Throws json::exception where a field is missing or of another type.
+SavedPlace place_in(const json& extra) {
+  const json& data = extra.at("data");
+  return {count_in(extra, "tokens"),
+          {count_in(data, "seed"), count_in(data, "epoch"), count_in(data, "row")}};
+}
+
 }  // namespace
 
 NamedTensors TrainingRun::kept_parameters() const {
@@ -58,7 +77,8 @@ Result<void> TrainingRun::save_checkpoint() {
   return updates_->save(directory_.checkpoint(), step_, kept_parameters(), extra);
 }
 
-Result<SavedRun> TrainingRun::saved_run() const {
+// Every field that resume() will want is looked at here, so that all ranks agree on what is wrong with it.
+Result<SavedRun> TrainingRun::saved_run() const try {
   Result<SavedRun> saved = read_run(directory_.checkpoint());
   if (!saved.ok()) {
     if (saved.error().code != Code::not_found) return saved.error();
@@ -75,7 +95,12 @@ Result<SavedRun> TrainingRun::saved_run() const {
                                                "; give the same options as then"};
     }
   }
+  (void)place_in(saved.value().extra);
   return saved;
+} catch (const json::exception& error) {
+  return Error{Code::corrupt, "resume the run in '" + directory_.path.string() +
+                                  "': what its checkpoint says of the run cannot be read (" +
+                                  error.what() + "); take another copy, or begin anew"};
 }
 
 Result<void> TrainingRun::resume() {
@@ -86,14 +111,10 @@ Result<void> TrainingRun::resume() {
           updates_->load(directory_.checkpoint(), saved.value().tensors, kept_parameters());
       !read.ok())
     return read;
-  const json& extra = saved.value().extra;
+  const SavedPlace place = place_in(saved.value().extra);
   step_ = saved.value().step;
-  trained_tokens_ = extra.at("tokens").get<uint64_t>();
-  const json& at = extra.at("data");
-  Result<data::Loader> loader = data::Loader::start(
-      *rows_,
-      {at.at("seed").get<uint64_t>(), at.at("epoch").get<uint64_t>(), at.at("row").get<uint64_t>()},
-      ranks_.share());
+  trained_tokens_ = place.tokens;
+  Result<data::Loader> loader = data::Loader::start(*rows_, place.data, ranks_.share());
   if (!loader.ok()) return loader.error();
   loader_ = std::move(loader).value();
   say("resuming after step " + std::to_string(step_));

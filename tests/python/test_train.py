@@ -1,5 +1,6 @@
 """`bottomless train`, `generate`, `verify` and `export`, as a user runs them."""
 
+import ctypes.util
 import json
 import pathlib
 import shutil
@@ -69,6 +70,43 @@ def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not_been(data, trained
     assert weights(out) == weights(trained[0])
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert steps == [1, 2, 3, 4, 5]
+
+
+def seal(manifest):
+    """The checksum that a manifest has: of all the rest of it."""
+    library = ctypes.util.find_library("xxhash")
+    if library is None:
+        pytest.skip("no xxhash library to make a manifest with")
+    hashed = ctypes.CDLL(library).XXH3_64bits
+    hashed.argtypes, hashed.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_uint64
+    del manifest["xxh3"]
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    manifest["xxh3"] = f"{hashed(text, len(text)):016x}"
+
+
+@pytest.mark.parametrize("broken", ["tokens", "data", "row", "settings", "config", "negative"])
+def test_a_checkpoint_that_says_something_else_of_the_run_is_an_error_that_names_it(data, trained, tmp_path, broken):
+    out = tmp_path / "run"
+    shutil.copytree(trained[0], out)
+    manifest = out / "checkpoint" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    extra = content["extra"]
+    if broken == "row":
+        extra["data"]["row"] = "three"
+    elif broken == "negative":
+        extra["tokens"] = -5
+    elif broken == "config":
+        extra["config"] = {"model_type": 7}
+    else:
+        extra[broken] = [1]
+    seal(content)
+    manifest.write_text(json.dumps(content))
+    if broken == "config":
+        outcome = run([BINARY, "export", out, "--out", tmp_path / "model"])
+    else:
+        outcome = train(data, out, "--steps", "5", "--accumulate", "2", "--resume")
+    assert outcome.code == 1, outcome.err
+    assert f"'{out}'" in outcome.err and "cannot be read" in outcome.err, outcome.err
 
 
 def test_transformers_goes_on_where_it_ended(trained):
