@@ -28,9 +28,33 @@ Bytes Engine::planned_capacity() const {
 
 void Engine::end_step() {
   MutexLock lock(mutex_);
-  foresight_.end_step(seconds_now(), planned_capacity());
-  note_step(seconds_now());
+  const double now = seconds_now();
+  foresight_.end_step(now, planned_capacity());
+  (void)make_schedules(now);
   follow_schedule();
+}
+
+// If a step has ended: makes the schedules that are wanted. That takes up to seconds, and operations of other threads,
+// faults and transfers that end must not wait for it. So the lock is given up meanwhile: true, if it was. One thread at a
+// time, since all that they need is charged once; it does what others come to want as well.
+bool Engine::make_schedules(double now) {
+  if (foresight_.steps() == steps_noted_) return false;
+  steps_noted_ = foresight_.steps();
+  std::vector<Moment> moments = std::exchange(moments_, {});
+  bool unlocked = false;
+  if (!std::exchange(planning_, true)) {
+    while (const std::optional<Foresight::Wanted> wanted = foresight_.wanted()) {
+      unlocked = true;
+      mutex_.unlock();
+      options_.planning();
+      Foresight::Made made = Foresight::make(*wanted);
+      mutex_.lock();
+      foresight_.adopt(*wanted, std::move(made));
+    }
+    planning_ = false;
+  }
+  note_step(unlocked ? seconds_now() : now, std::move(moments));
+  return unlocked;
 }
 
 void Engine::note_moment(double asked, double ready) {
@@ -42,10 +66,8 @@ void Engine::note_moment(double asked, double ready) {
   moments_.push_back(moment);
 }
 
-// If a step has ended since the last call, what is known of it.
-void Engine::note_step(double now) {
-  if (foresight_.steps() == steps_noted_) return;
-  steps_noted_ = foresight_.steps();
+// What is known of the step that has ended.
+void Engine::note_step(double now, std::vector<Moment> moments) {
   // With hardly any memory that is no news.
   const bool matters = options_.recorded || options_.limit >= 256_MiB;
   if (matters && foresight_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
@@ -61,8 +83,8 @@ void Engine::note_step(double now) {
   const double busy = disk_busy_ + (transfers_ > 0 ? now - disk_busy_since_ : 0);
   const Bytes moved = stats_.read_bytes + stats_.written_bytes;
   StepRecord record = foresight_.last_step();
-  if (!moments_.empty() && record.trace.events.size() == moments_.size()) {
-    record.moments = std::move(moments_);
+  if (!moments.empty() && record.trace.events.size() == moments.size()) {
+    record.moments = std::move(moments);
     record.ended = now;
     record.limit = options_.limit;
     if (busy > disk_busy_before_)
@@ -71,7 +93,6 @@ void Engine::note_step(double now) {
   }
   disk_busy_before_ = busy;
   moved_before_ = moved;
-  moments_.clear();
 }
 
 // Before a transfer begins, and after one has ended.

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,8 +55,9 @@ struct EngineOptions {
   Bytes fixed_overhead = 0;  // what the owner's own threads, rings and tables take of the limit
   Eviction eviction = Eviction::when_needed;
   Movement movement = Movement::planned;
-  bool recorded = false;    // keep what last_step() tells
-  size_t spare_places = 0;  // in the store, for the day it is full; see places.h
+  bool recorded = false;                   // keep what last_step() tells
+  size_t spare_places = 0;                 // in the store, for the day it is full; see places.h
+  std::function<void()> planning = [] {};  // called without any lock before a schedule is made
   // An operation that has waited for so long, for a disk that answers nothing, fails.
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
   LogSink log = [](LogLevel, std::string_view) {};
@@ -249,10 +251,14 @@ class Engine {
   std::shared_ptr<Postponed> strike(Postponed& work) BOTTOMLESS_REQUIRES(mutex_);
   bool bury_spent() BOTTOMLESS_REQUIRES(mutex_);
   void let_die(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
-  void foresee(std::span<const Need> needs, std::string_view who, double now)
+  uint64_t signature_of(std::span<const Need> needs, std::string_view who) const
       BOTTOMLESS_REQUIRES(mutex_);
+  enum class Owed { settled, left };  // what was put off on these storages
+  Result<void> foresee(std::span<const Need> needs, std::string_view who, double now, Owed owed)
+      BOTTOMLESS_REQUIRES(mutex_);
+  bool make_schedules(double now) BOTTOMLESS_REQUIRES(mutex_);
   void note_moment(double asked, double ready) BOTTOMLESS_REQUIRES(mutex_);
-  void note_step(double now) BOTTOMLESS_REQUIRES(mutex_);
+  void note_step(double now, std::vector<Moment> moments) BOTTOMLESS_REQUIRES(mutex_);
   void note_disk(bool begins) BOTTOMLESS_REQUIRES(mutex_);
   void follow_schedule() BOTTOMLESS_REQUIRES(mutex_);
   bool ahead_of_use() const {
@@ -337,6 +343,7 @@ class Engine {
   std::vector<std::shared_ptr<Postponed>> spent_ BOTTOMLESS_GUARDED_BY(mutex_);
   Foresight foresight_ BOTTOMLESS_GUARDED_BY(mutex_);
   uint64_t steps_noted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
+  bool planning_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // somebody makes schedules
   bool told_too_long_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::vector<Moment> moments_ BOTTOMLESS_GUARDED_BY(mutex_);  // of the step under way
   StepRecord last_step_ BOTTOMLESS_GUARDED_BY(mutex_);

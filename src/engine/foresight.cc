@@ -70,10 +70,10 @@ void Foresight::born(Storage& storage) {
   recorder_.born(storage.traced);
   note_seen(storage);
   if (event_ == kNone) return;
-  const auto births = shape_->trace.births_of(event_);
+  const auto births = shape_->trace->births_of(event_);
   if (births_ >= births.size()) return;
   const uint32_t index = births[births_++];
-  if (shape_->trace.storages[index].blocks == storage.blocks.size()) bind(index, &storage);
+  if (shape_->trace->storages[index].blocks == storage.blocks.size()) bind(index, &storage);
 }
 
 void Foresight::died(Storage& storage) {
@@ -82,6 +82,8 @@ void Foresight::died(Storage& storage) {
   if (storage.traced.seen_in == recorder_.step()) seen_[storage.traced.index] = nullptr;
   if (storage.planned_in == binding_ && binding_ != 0) bound_[storage.planned] = nullptr;
   if (storage.lasting) lasting_.erase(storage.traced.serial);
+  const auto made = made_.find(storage.traced.birth);
+  if (made != made_.end() && made->second == &storage) made_.erase(made);
 }
 
 bool Foresight::is_lasting(const Storage& storage) const {
@@ -92,11 +94,12 @@ bool Foresight::is_lasting(const Storage& storage) const {
          traced.born_in + 2 <= recorder_.step();
 }
 
-void Foresight::began(std::string_view who, uint64_t signature, double now, Bytes capacity) {
+void Foresight::asks(uint64_t signature, double now, Bytes capacity) {
   recorder_.computed(now - ready_at_);
-  if (!marked_ && repetition_.next(signature)) {
-    finish_step(capacity);
-  }
+  if (!marked_ && repetition_.next(signature)) finish_step(capacity);
+}
+
+void Foresight::began(std::string_view who, uint64_t signature) {
   if (recorder_.own_bytes() <= most_bytes_ / 8) {
     recorder_.begin(who, signature);
   } else {
@@ -116,12 +119,12 @@ bool Foresight::switch_shape() {
   if (events == 0) return false;
   for (const auto& shape : shapes_) {
     if (shape.get() == shape_ || shape->capacity == 0) continue;
-    if (shape->trace.events.size() < events) continue;
-    if (shape->trace.events[events - 1].so_far != recorder_.signature()) continue;
+    if (shape->trace->events.size() < events) continue;
+    if (shape->trace->events[events - 1].so_far != recorder_.signature()) continue;
     follow(shape.get(), nullptr);
-    follower_.follow(&shape->trace, events);
+    follower_.follow(shape->trace.get(), events);
     for (size_t i = 0; i < seen_.size() && i < bound_.size(); ++i) {
-      if (seen_[i] != nullptr && seen_[i]->blocks.size() == shape->trace.storages[i].blocks)
+      if (seen_[i] != nullptr && seen_[i]->blocks.size() == shape->trace->storages[i].blocks)
         bind(static_cast<uint32_t>(i), seen_[i]);
     }
     return true;
@@ -139,10 +142,10 @@ void Foresight::collect_due(size_t event) {
 }
 
 Block* Foresight::block_of(uint32_t block) const {
-  const uint32_t index = shape_->trace.storage_of_block[block];
+  const uint32_t index = shape_->trace->storage_of_block[block];
   Storage* storage = bound_[index];
   return storage == nullptr ? nullptr
-                            : &storage->blocks[block - shape_->trace.storages[index].first_block];
+                            : &storage->blocks[block - shape_->trace->storages[index].first_block];
 }
 
 Block* Foresight::due() {
@@ -165,12 +168,12 @@ void Foresight::uses(Block& block, TraceUse how) {
   block.next_use = EvictionCandidate::kUnknown;
   block.leaves = false;
   if (event_ == kNone || storage.planned_in != binding_) return;
-  const uint32_t id = shape_->trace.storages[storage.planned].first_block + number;
-  const auto uses = shape_->trace.uses_of(event_);
+  const uint32_t id = shape_->trace->storages[storage.planned].first_block + number;
+  const auto uses = shape_->trace->uses_of(event_);
   for (size_t i = 0; i < uses.size(); ++i) {
     if (uses[i].block != id) continue;
     const Schedule::Use& planned =
-        shape_->schedule.uses[shape_->trace.events[event_].first_use + i];
+        shape_->schedule.uses[shape_->trace->events[event_].first_use + i];
     block.leaves = !planned.keep;
     block.next_use =
         planned.next == Schedule::kNever ? EvictionCandidate::kNever : base_ + planned.next;
@@ -190,19 +193,27 @@ void Foresight::finish_step(Bytes capacity) {
   base_ += follower_.trace() != nullptr ? follower_.trace()->events.size() : 1;
   if (recorder_.full()) ++too_long_;
   Trace trace = recorder_.end_step();
+  made_.clear();
   for (Storage* storage : seen_) {
-    if (storage == nullptr || storage->lasting) continue;
+    if (storage == nullptr) continue;
+    if (storage->traced.born_in + 1 == recorder_.step())
+      made_.emplace(storage->traced.birth, storage);
+    if (storage->lasting) continue;
     storage->lasting = true;
     lasting_.emplace(storage->traced.serial, storage);
   }
+  seen_.clear();
   Shape* now = trace.events.empty() ? nullptr : remember(std::move(trace), capacity);
   if (last_ != nullptr && now != nullptr) last_->followed_by = now;
   last_ = now;
-  Shape* next = now;
-  if (now != nullptr && now->followed_by != nullptr) next = now->followed_by;
-  if (next == nullptr || next->capacity == 0) next = newest_with_schedule();
-  follow(next, now);
-  seen_.clear();
+  // With a schedule on its way nothing is begun that it may not want.
+  follow(now != nullptr && now->wanted != 0 ? nullptr : likely_next(), now);
+}
+
+Foresight::Shape* Foresight::likely_next() const {
+  Shape* next = last_;
+  if (last_ != nullptr && last_->followed_by != nullptr) next = last_->followed_by;
+  return next == nullptr || next->capacity == 0 ? newest_with_schedule() : next;
 }
 
 // Whether the shape's schedule will do for another step like this one. With inputs of any length, one for the
@@ -210,47 +221,55 @@ void Foresight::finish_step(Bytes capacity) {
 bool Foresight::serves(Shape& shape, const Trace& trace) {
   const uint64_t sizes = sizes_of(trace);
   shape.same_sizes = std::exchange(shape.sizes, sizes) == sizes ? shape.same_sizes + 1 : 1;
-  if (!alike(shape.trace, trace)) return false;
-  const Bytes planned = total(shape.trace.block_bytes);
+  if (!alike(*shape.trace, trace)) return false;
+  const Bytes planned = total(shape.trace->block_bytes);
   const Bytes seen = total(trace.block_bytes);
   if (seen == planned) shape.smaller = 0;
-  if (seen >= planned) return seen == planned && shape.trace.uses.size() == trace.uses.size();
+  if (seen >= planned) return seen == planned && shape.trace->uses.size() == trace.uses.size();
   return shape.same_sizes < kSettled && ++shape.smaller < kMostSmaller;
 }
 
 Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
   Shape* known = nullptr;
   for (const auto& shape : shapes_) {
-    if (shape->trace.signature() == trace.signature()) known = shape.get();
+    if (shape->trace->signature() == trace.signature()) known = shape.get();
   }
   const bool is_new = known == nullptr;
   if (is_new) known = shapes_.emplace_back(std::make_unique<Shape>()).get();
   known->last_seen = recorder_.step();
   const bool same = !is_new && serves(*known, trace);
   if (is_new) known->sizes = sizes_of(trace);
-  const Bytes difference =
-      capacity > known->capacity ? capacity - known->capacity : known->capacity - capacity;
+  const Bytes planned = known->wanted != 0 ? known->wanted_capacity : known->capacity;
+  const Bytes difference = capacity > planned ? capacity - planned : planned - capacity;
   if (same) {
-    take_over_times(known->trace, trace);
+    if (known->wanted != 0)  // somebody may be reading it
+      known->trace = std::make_shared<Trace>(*known->trace);
+    take_over_times(*known->trace, trace);
     // Serials of what was not there yet when it was recorded.
     for (size_t i = 0; i < trace.storages.size(); ++i)
-      known->trace.storages[i].serial = trace.storages[i].serial;
+      known->trace->storages[i].serial = trace.storages[i].serial;
   } else {
-    known->trace = std::move(trace);
+    known->trace = std::make_shared<Trace>(std::move(trace));
     known->smaller = 0;
+    known->capacity = 0;
+    known->wanted = 0;
   }
   if (!is_new) in_vain_ = 0;
   if (is_new && ++in_vain_ > kMostInVain && in_vain_ % kTriedAgain != 0 &&
       newest_with_schedule() != nullptr) {
     known->capacity = 0;
   } else if (!same || difference > capacity / 32) {
-    plan(*known, capacity);
+    want_schedule(*known, capacity);
   }
+  if (known->wanted == 0) forget_too_many(known);  // with its schedule, it is known how many
+  if (newest_with_schedule() == nullptr && known->wanted == 0) want_schedule(*known, capacity);
+  return known;
+}
+
+void Foresight::forget_too_many(const Shape* but) {
   count_bytes();
   while (shapes_.size() > kMostShapes || (shapes_.size() > 1 && shape_bytes_ > most_bytes_ / 2))
-    forget_oldest_but(known);
-  if (newest_with_schedule() == nullptr) plan(*known, capacity);
-  return known;
+    forget_oldest_but(but);
 }
 
 Foresight::Shape* Foresight::newest_with_schedule() const {
@@ -281,16 +300,46 @@ void Foresight::forget_oldest_but(const Shape* shape) {
 void Foresight::count_bytes() {
   shape_bytes_ = 0;
   for (const auto& each : shapes_) {
-    shape_bytes_ += each->trace.own_bytes() + each->schedule.own_bytes() +
+    shape_bytes_ += each->trace->own_bytes() + each->schedule.own_bytes() +
                     each->after.capacity() * sizeof(uint32_t);
   }
 }
 
-void Foresight::plan(Shape& shape, Bytes capacity) {
+void Foresight::want_schedule(Shape& shape, Bytes capacity) {
+  shape.wanted = ++wants_;
+  shape.wanted_capacity = capacity;
+}
+
+std::optional<Foresight::Wanted> Foresight::wanted() const {
+  const Shape* newest = nullptr;
+  for (const auto& shape : shapes_) {
+    if (shape->wanted != 0 && (newest == nullptr || shape->wanted > newest->wanted))
+      newest = shape.get();
+  }
+  if (newest == nullptr) return std::nullopt;
+  return Wanted{newest->wanted, newest->wanted_capacity, newest->trace};
+}
+
+Foresight::Made Foresight::make(const Wanted& wanted) {
+  const Trace& trace = *wanted.trace;
+  return {make_schedule(trace, wanted.capacity, room_ahead(trace, wanted.capacity)),
+          successors(trace)};
+}
+
+void Foresight::adopt(const Wanted& wanted, Made made) {
+  const auto found = std::find_if(shapes_.begin(), shapes_.end(),
+                                  [&](const auto& shape) { return shape->wanted == wanted.id; });
+  if (found == shapes_.end()) return;
+  Shape& shape = **found;
   ++schedules_made_;
-  shape.capacity = capacity;
-  shape.after = successors(shape.trace);
-  shape.schedule = make_schedule(shape.trace, capacity, room_ahead(shape.trace, capacity));
+  shape.wanted = 0;
+  shape.capacity = wanted.capacity;
+  shape.schedule = std::move(made.schedule);
+  shape.after = std::move(made.after);
+  forget_too_many(&shape);
+  // Once an operation has begun, the next one finds the shape by what came before it.
+  const bool at_begin = recorder_.events() == 0 && !recorder_.full();
+  if (at_begin && last_ != nullptr && last_->wanted == 0) follow(likely_next(), last_);
 }
 
 void Foresight::follow(Shape* shape, const Shape* before) {
@@ -300,22 +349,16 @@ void Foresight::follow(Shape* shape, const Shape* before) {
   due_.clear();
   bound_.clear();
   ++binding_;
-  follower_.follow(shape == nullptr ? nullptr : &shape->trace);
+  follower_.follow(shape == nullptr ? nullptr : shape->trace.get());
   if (shape == nullptr) return;
-  const Trace& trace = shape->trace;
+  const Trace& trace = *shape->trace;
   bound_.assign(trace.storages.size(), nullptr);
-  std::unordered_map<uint64_t, Storage*> made;  // in the step before, by the place where
-  if (before == shape) {
-    for (Storage* storage : seen_) {
-      if (storage != nullptr && storage->traced.born_in + 1 == recorder_.step())
-        made.emplace(storage->traced.birth, storage);
-    }
-  }
   for (uint32_t i = 0; i < trace.storages.size(); ++i) {
     const TraceStorage& wanted = trace.storages[i];
     if (wanted.since == Since::this_step) continue;
     const bool carried = wanted.since == Since::last_step;
-    const auto& known = carried ? made : lasting_;
+    if (carried && before != shape) continue;
+    const auto& known = carried ? made_ : lasting_;
     const auto found = known.find(carried ? wanted.birth : wanted.serial);
     if (found != known.end() && found->second->blocks.size() == wanted.blocks)
       bind(i, found->second);
@@ -331,12 +374,12 @@ void Foresight::follow(Shape* shape, const Shape* before) {
 
 StepRecord Foresight::last_step() const {
   if (last_ == nullptr || last_->capacity == 0) return {};
-  if (sizes_of(last_->trace) != last_->sizes) return {};  // that of a step with longer inputs
+  if (sizes_of(*last_->trace) != last_->sizes) return {};  // that of a step with longer inputs
   StepRecord record;
-  record.trace = last_->trace;
+  record.trace = *last_->trace;
   record.schedule = last_->schedule;
   record.capacity = last_->capacity;
-  record.ahead = room_ahead(last_->trace, last_->capacity);
+  record.ahead = room_ahead(*last_->trace, last_->capacity);
   return record;
 }
 

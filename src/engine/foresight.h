@@ -1,13 +1,14 @@
 // What the engine knows of the future: records every step, keeps the shapes that recur with a schedule for
 // each, and finds the running step in one of them. Says of a block when it is used next and whether
 // it should leave until then, and which block is to be fetched now. Being wrong costs time, never data.
-// Thread-safety: none; the engine locks.
+// Thread-safety: none; the engine locks. make() alone needs no lock: it takes up to seconds, and uses what nobody changes.
 // Lifetime: storages are reported gone before they are.
 #pragma once
 #include <bottomless/bytes.h>
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -34,13 +35,30 @@ class Foresight {
   // It will most likely be there, at the same address, in every step to come.
   bool is_lasting(const Storage& storage) const;
 
-  // An operation asks for what it needs; `now` in seconds. With steps that nobody marks, one may end here.
-  void began(std::string_view who, uint64_t signature, double now, Bytes capacity);
+  // An operation asks for what it needs; `now` in seconds. With steps that nobody marks, one may end here. Then, after
+  // what is wanted has been made, it begins.
+  void asks(uint64_t signature, double now, Bytes capacity);
+  void began(std::string_view who, uint64_t signature);
   void uses(Block& block, TraceUse how);
   void ready(double now);  // it has all of that
 
   // A step has ended; the next one is planned for `capacity`.
   void end_step(double now, Bytes capacity);
+
+  // The schedule that should be made next, if any; make() does, and adopt() uses it, unless it is wanted no more. Until
+  // then nothing is followed.
+  struct Wanted {
+    uint64_t id = 0;
+    Bytes capacity = 0;
+    std::shared_ptr<const Trace> trace;
+  };
+  struct Made {
+    Schedule schedule;
+    std::vector<uint32_t> after;  // successors(trace)
+  };
+  std::optional<Wanted> wanted() const;
+  static Made make(const Wanted& wanted);
+  void adopt(const Wanted& wanted, Made made);
 
   // The block that should be fetched next, if it is time; null: nothing to do.
   Block* due();
@@ -57,10 +75,12 @@ class Foresight {
 
  private:
   struct Shape {
-    Trace trace;
+    std::shared_ptr<Trace> trace = std::make_shared<Trace>();
     Schedule schedule;
     std::vector<uint32_t> after;  // successors(trace)
     Bytes capacity = 0;           // 0: there is no schedule yet
+    uint64_t wanted = 0;          // the schedule that is on its way; 0: none is
+    Bytes wanted_capacity = 0;    // of that
     uint64_t last_seen = 0;       // step
     uint64_t sizes = 0;           // of its blocks when it was last seen; a hash
     uint32_t same_sizes = 0;      // times in a row that they were these
@@ -81,7 +101,9 @@ class Foresight {
   static bool serves(Shape& shape, const Trace& trace);
   Shape* newest_with_schedule() const;
   void forget_oldest_but(const Shape* shape);
-  void plan(Shape& shape, Bytes capacity);
+  void forget_too_many(const Shape* but);
+  Shape* likely_next() const;
+  void want_schedule(Shape& shape, Bytes capacity);
   void count_bytes();
   void collect_due(size_t event);
   Block* block_of(uint32_t block) const;
@@ -103,6 +125,8 @@ class Foresight {
   std::vector<Storage*> bound_;  // like shape_->trace.storages; null: unknown or gone
   std::vector<Storage*> seen_;   // as the recorder counts them; null: gone
   std::unordered_map<uint64_t, Storage*> lasting_;  // those that have outlived a step, by serial
+  std::unordered_map<uint64_t, Storage*> made_;     // in the step before, by the place where
+  uint64_t wants_ = 0;
   Bytes shape_bytes_ = 0;
   uint64_t departures_ = 0;
   uint64_t too_long_ = 0;

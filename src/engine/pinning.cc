@@ -35,9 +35,7 @@ void Engine::each_block(const Need& need, Visit visit) {
   }
 }
 
-// Writes down what the operation needs and learns what that says about the blocks.
-void Engine::foresee(std::span<const Need> needs, std::string_view who, double now) {
-  if (options_.movement == Movement::when_needed) return;
+uint64_t Engine::signature_of(std::span<const Need> needs, std::string_view who) const {
   uint64_t signature = std::hash<std::string_view>()(who);
   for (const Need& need : needs) {
     signature = mix(signature, static_cast<uint64_t>(need.access));
@@ -46,8 +44,20 @@ void Engine::foresee(std::span<const Need> needs, std::string_view who, double n
     if (storage != nullptr && foresight_.is_lasting(*storage))
       signature = mix(signature, heap_->offset_of(need.address));
   }
-  foresight_.began(who, signature, now, planned_capacity());
-  note_step(now);
+  return signature;
+}
+
+// Writes down what the operation needs and learns what that says about the blocks. The lock may be given up before: if it
+// was, what must hold for the operation to begin is seen to again.
+Result<void> Engine::foresee(std::span<const Need> needs, std::string_view who, double now,
+                             Owed owed) {
+  if (options_.movement == Movement::when_needed) return {};
+  const uint64_t signature = signature_of(needs, who);
+  foresight_.asks(signature, now, planned_capacity());
+  if (make_schedules(now) && owed == Owed::settled) {
+    if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
+  }
+  foresight_.began(who, signature);
   for (const Need& need : needs) {
     each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
       const auto* from = static_cast<const std::byte*>(need.address);
@@ -58,6 +68,7 @@ void Engine::foresee(std::span<const Need> needs, std::string_view who, double n
       return true;
     });
   }
+  return {};
 }
 
 void Engine::add_pin(Pins& pins, Block& block) {
@@ -110,7 +121,8 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
   MutexLock lock(mutex_);
   if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
   const double asked = seconds_now();
-  foresee(needs, who, asked);
+  if (Result<void> foreseen = foresee(needs, who, asked, Owed::settled); !foreseen.ok())
+    return foreseen;
   Result<void> pinned = pin_needs(pins, needs, who, Running::wait_for);
   const double ready = seconds_now();
   foresight_.ready(ready);
@@ -128,7 +140,7 @@ Result<void> Engine::pin_beside(Pins& pins, std::span<const Need> needs, std::st
 void Engine::foretell(std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
   const double now = seconds_now();
-  foresee(needs, who, now);
+  (void)foresee(needs, who, now, Owed::left);  // which cannot fail where nothing is settled
   foresight_.ready(now);
   note_moment(now, now);
   for (const Need& need : needs) {

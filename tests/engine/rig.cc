@@ -58,6 +58,7 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
                              .movement = options.movement,
                              .recorded = options.recorded,
                              .spare_places = options.spare_places,
+                             .planning = options.planning,
                              .patience = options.patience,
                              .log = options.log,
                              .clock = options.clock};

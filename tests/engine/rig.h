@@ -4,6 +4,7 @@
 #pragma once
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -26,6 +27,7 @@ struct RigOptions {
   MemoryStoreOptions store{};
   bool checksums = false;  // of what is in the store
   size_t spare_places = 0;
+  std::function<void()> planning = [] {};  // see EngineOptions
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
   const Clock* clock = &kStopped;  // of the store, too
   LogSink log = [](LogLevel, std::string_view) {};
