@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plan/belady.h"
+#include "plan/range_maximum.h"
 #include "plan/traffic_bound.h"
 
 namespace bottomless {
@@ -53,13 +54,16 @@ std::vector<bool> renewed_blocks(const Trace& trace) {
 class Occupancy {
  public:
   Occupancy(const Trace& trace, Schedule& schedule, Bytes capacity)
-      : trace_(trace), schedule_(schedule), capacity_(capacity), held_(trace.events.size(), 0) {
+      : trace_(trace),
+        schedule_(schedule),
+        capacity_(static_cast<int64_t>(capacity)),
+        held_(trace.events.size()) {
     const std::vector<uint64_t> dies = deaths(trace);
     for (size_t event = 0; event < trace.events.size(); ++event) {
       const size_t first = trace.events[event].first_use;
       for (size_t u = first; u < first + trace.uses_of(event).size(); ++u) {
         const uint32_t block = trace.uses[u].block;
-        held_[event] += trace.block_bytes[block];
+        held_.add(event, event + 1, static_cast<int64_t>(trace.block_bytes[block]));
         uint64_t until = schedule.uses[u].next;
         if (until == Schedule::kNever)
           until = dies[block] == Schedule::kNever ? 0 : dies[block] + 1;
@@ -71,12 +75,12 @@ class Occupancy {
 
   // Where more is kept than fits, what is wanted last has to leave.
   void relieve() {
-    const uint64_t events = held_.size();
+    const uint64_t events = trace_.events.size();
     std::set<std::pair<uint64_t, size_t>> here;  // kept from before, by the next use
     // Twice round: what is kept past the end of the step is in the way at its begin.
     for (uint64_t at = 0; at < 2 * events; ++at) {
       while (!here.empty() && here.begin()->first <= at) here.erase(here.begin());
-      while (held_[at % events] > capacity_ && !here.empty()) {
+      while (held_.at(at % events) > capacity_ && !here.empty()) {
         const size_t last = std::prev(here.end())->second;
         here.erase(std::prev(here.end()));
         if (!std::exchange(schedule_.uses[last].keep, false)) continue;
@@ -109,30 +113,46 @@ class Occupancy {
     }
   }
 
-  const std::vector<Bytes>& held() const { return held_; }
+  std::vector<Bytes> held() const {
+    std::vector<Bytes> all(trace_.events.size());
+    for (size_t event = 0; event < all.size(); ++event)
+      all[event] = static_cast<Bytes>(held_.at(event));
+    return all;
+  }
 
  private:
   struct Stay {
     uint64_t from, until;  // events; counted on into the next step
     Bytes bytes;
   };
-  bool fits(const Stay& stay) const {
-    for (uint64_t at = stay.from; at < stay.until; ++at) {
-      if (held_[at % held_.size()] + stay.bytes > capacity_) return false;
+  // The events of a stay, within the step: past its end they are those at its begin.
+  template <class Visit>
+  void each_range(const Stay& stay, Visit visit) const {
+    const uint64_t events = trace_.events.size();
+    for (uint64_t at = stay.from; at < stay.until;) {
+      const uint64_t first = at % events;
+      const uint64_t end = std::min(events, first + (stay.until - at));
+      visit(first, end);
+      at += end - first;
     }
-    return true;
   }
-  void add(const Stay& stay) {
-    for (uint64_t at = stay.from; at < stay.until; ++at) held_[at % held_.size()] += stay.bytes;
+  bool fits(const Stay& stay) const {
+    bool fits = true;
+    each_range(stay, [&](size_t first, size_t end) {
+      fits = fits && held_.greatest(first, end) <= capacity_ - static_cast<int64_t>(stay.bytes);
+    });
+    return fits;
   }
-  void remove(const Stay& stay) {
-    for (uint64_t at = stay.from; at < stay.until; ++at) held_[at % held_.size()] -= stay.bytes;
+  void add(const Stay& stay) { change(stay, static_cast<int64_t>(stay.bytes)); }
+  void remove(const Stay& stay) { change(stay, -static_cast<int64_t>(stay.bytes)); }
+  void change(const Stay& stay, int64_t bytes) {
+    each_range(stay, [&](size_t first, size_t end) { held_.add(first, end, bytes); });
   }
 
   const Trace& trace_;
   Schedule& schedule_;
-  const Bytes capacity_;
-  std::vector<Bytes> held_;
+  const int64_t capacity_;
+  RangeMaximum held_;
   std::vector<Stay> stays_;  // like Trace::uses: what keeping costs
 };
 
