@@ -115,6 +115,7 @@ int Imports::visit_object(dl_phdr_info* info, size_t, void* argument) BOTTOMLESS
   auto& visit = *static_cast<Visit*>(argument);
   Imports& imports = *visit.imports;
   if (std::exchange(visit.first, false)) {
+    if (imports.loading()) return 1;
     if (info->dlpi_adds == imports.loads_ && info->dlpi_subs == imports.unloads_) return 1;
     // An address may belong to another library by now.
     if (info->dlpi_subs != imports.unloads_) imports.done_.clear();

@@ -5,6 +5,7 @@
 // Thread-safety: every member from any thread.
 // Lifetime: what was redirected stays so; the replacements must live as long as the process.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -29,8 +30,22 @@ class Imports {
   explicit Imports(std::vector<Redirection> redirections);
 
   // Redirects in every library that was loaded since the last call; quick when there is none.
-  // Returns how many imports it changed.
+  // Returns how many imports it changed. Does nothing while a Loading lives: the loader shows a
+  // library before it has filled in its imports, and would spoil what was put there.
   size_t redirect();
+
+  // While it lives, its thread loads a library.
+  class Loading {
+   public:
+    explicit Loading(Imports& imports) : imports_(imports) { imports_.loading_.fetch_add(1); }
+    ~Loading() { imports_.loading_.fetch_sub(1); }
+    Loading(const Loading&) = delete;
+    Loading& operator=(const Loading&) = delete;
+
+   private:
+    Imports& imports_;
+  };
+  bool loading() const { return loading_.load() > 0; }
 
  private:
   struct Visit;
@@ -38,6 +53,9 @@ class Imports {
   size_t redirect_in(const dl_phdr_info& info) BOTTOMLESS_REQUIRES(mutex_);
 
   const std::vector<Redirection> redirections_;
+  // Asked under the loader's own lock, which is taken to show a library: whoever sees one sees that
+  // it is being loaded.
+  std::atomic<unsigned> loading_{0};
   Mutex mutex_;
   // By load address and dynamic section.
   std::set<std::pair<uintptr_t, const void*>> done_ BOTTOMLESS_GUARDED_BY(mutex_);

@@ -5,15 +5,19 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <new>
 
 #include "base/errno_error.h"
 
@@ -38,6 +42,33 @@ struct HandlerState {
   // never freed: programs install a handful in their life.
   std::atomic<const struct sigaction*> next;
 };
+// Who else handles SIGSEGV is set by handlers as well (Python's faulthandler does): no allocation.
+// Each is kept once.
+const struct sigaction* kept(const struct sigaction& action) noexcept {
+  constexpr size_t kPlaces = 64;
+  struct Place {
+    std::atomic<int> state;  // 0: free, 1: being written, 2: written
+    struct sigaction action;
+  };
+  constinit static std::array<Place, kPlaces> places{};
+  const auto same = [&](const struct sigaction& other) {
+    return other.sa_flags == action.sa_flags && other.sa_sigaction == action.sa_sigaction &&
+           std::memcmp(&other.sa_mask, &action.sa_mask, sizeof action.sa_mask) == 0;
+  };
+  for (Place& place : places) {
+    int expected = 0;
+    if (place.state.compare_exchange_strong(expected, 1, std::memory_order_acquire)) {
+      place.action = action;
+      place.state.store(2, std::memory_order_release);
+      return &place.action;
+    }
+    if (expected == 2 && same(place.action)) return &place.action;
+  }
+  void* page =
+      mmap(nullptr, sizeof action, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return page == MAP_FAILED ? nullptr : new (page) struct sigaction(action);
+}
+
 HandlerState g_handler;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a handler
                          // has no other argument
 
@@ -110,10 +141,10 @@ Result<void> FaultHandler::start(Owns owns, ServeHere serve_here, Serve serve) {
   action.sa_sigaction = &handle;
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  auto* before = new struct sigaction;  // NOLINT: never freed, see HandlerState
-  if (::sigaction(SIGSEGV, nullptr, before) != 0)
+  struct sigaction before {};
+  if (::sigaction(SIGSEGV, nullptr, &before) != 0)
     return errno_error(errno, "ask for the handler of SIGSEGV");
-  g_handler.next.store(before, std::memory_order_release);
+  g_handler.next.store(kept(before), std::memory_order_release);
   if (::sigaction(SIGSEGV, &action, nullptr) != 0)
     return errno_error(errno, "install the fault handler");
   return {};
@@ -124,8 +155,9 @@ int FaultHandler::sigaction_of_others(int signal, const struct sigaction* action
   const struct sigaction* now = g_handler.next.load(std::memory_order_acquire);
   if (signal != SIGSEGV || now == nullptr) return ::sigaction(signal, action, before);
   if (action != nullptr) {
-    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): never freed, see HandlerState
-    now = g_handler.next.exchange(new struct sigaction(*action), std::memory_order_acq_rel);
+    const struct sigaction* wanted = kept(*action);
+    if (wanted == nullptr) return -1;  // errno says why
+    now = g_handler.next.exchange(wanted, std::memory_order_acq_rel);
   }
   if (before != nullptr) *before = *now;
   return 0;

@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <optional>
+#include <cstring>
+#include <deque>
 #include <span>
 #include <vector>
 
 #include "base/imports.h"
+#include "base/pieces.h"
 #include "torch/allocator.h"
 #include "torch/fault_handler.h"
 #include "torch/interceptor.h"
@@ -22,8 +24,12 @@
 namespace bottomless {
 namespace {
 
+Imports& imports();
+
+// The redirected functions come here first, and some of them are called by signal handlers,
+// whatever the interrupted thread was doing: no lock and no allocation before it is known that the
+// buffer is ours.
 Session* owner_of(const void* address) {
-  notice_new_libraries();
   Process& process = Process::get();
   return process.active() ? process.owner_of(address) : nullptr;
 }
@@ -39,18 +45,33 @@ Session* owner_of(std::span<const iovec> buffers) {
 class Held {
  public:
   // False, with errno set, when they cannot be brought in.
+  explicit operator bool() const { return held_; }
+
+  Held(std::span<const iovec> buffers, Access access) {
+    for (const iovec& buffer : buffers) {
+      Session* session = owner_of(buffer.iov_base);
+      if (session == nullptr || session == last_) continue;
+      last_ = session;
+      held_ = held_ && hold(*session, buffers, access);
+    }
+  }
+
+ private:
+  // Those of the buffers that are this session's.
   bool hold(Session& session, std::span<const iovec> buffers, Access access) {
     Process& process = Process::get();
     if (process.in_forked_child()) {
-      for (const iovec& buffer : buffers)
-        process.touch_in_child(session, buffer.iov_base, buffer.iov_len, access);
+      for (const iovec& buffer : buffers) {
+        if (owner_of(buffer.iov_base) == &session)
+          process.touch_in_child(session, buffer.iov_base, buffer.iov_len, access);
+      }
       return true;
     }
     std::vector<Need> needs;
     for (const iovec& buffer : buffers) needs.push_back({buffer.iov_base, buffer.iov_len, access});
     OperatorScope* scope = OperatorScope::current();
     Pins* pins = scope != nullptr ? scope->pins_of(session) : nullptr;
-    if (pins == nullptr) pins = &own_.emplace(session.engine());
+    if (pins == nullptr) pins = &own_.emplace_back(session.engine());
     // Most come from threads of a network, whenever it likes: no part of a step that repeats.
     Result<void> pinned = session.engine().pin_beside(*pins, needs, "a system call");
     if (pinned.ok()) return true;
@@ -59,43 +80,18 @@ class Held {
     return false;
   }
 
- private:
-  std::optional<Pins> own_;
+  bool held_ = true;
+  const Session* last_ = nullptr;
+  std::deque<Pins> own_;
 };
 
 // How much one call may pin: little, so that a call that waits for a peer keeps nobody from working.
 Bytes share_of(const Session& session) { return std::max<Bytes>(session.memory() / 16, 64_KiB); }
 
-enum class Rest {
-  leave,    // a short result is the answer: a read from a pipe or a socket
-  proceed,  // the caller expects all of it: files, and writes
-};
-
-// Runs a call over `buffers` piece by piece. `call` gets the next piece and how much is done already.
 template <class Call>
-ssize_t transfer(Session& session, std::span<const iovec> buffers, Access access, Rest rest,
-                 Bytes most, Call call) {
-  Bytes done = 0;
-  for (;;) {
-    std::vector<iovec> piece;
-    Bytes skip = done;
-    Bytes room = most;
-    for (const iovec& buffer : buffers) {
-      const Bytes passed = std::min<Bytes>(skip, buffer.iov_len);
-      skip -= passed;
-      const Bytes bytes = std::min<Bytes>(room, buffer.iov_len - passed);
-      room -= bytes;
-      if (bytes > 0) piece.push_back({static_cast<std::byte*>(buffer.iov_base) + passed, bytes});
-    }
-    Held held;
-    if (!held.hold(session, piece, access)) return done > 0 ? static_cast<ssize_t>(done) : -1;
-    const ssize_t moved = call(std::span(piece), done);
-    if (moved < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;
-    done += static_cast<Bytes>(moved);
-    const Bytes wanted = most - room;
-    if (static_cast<Bytes>(moved) < wanted || wanted < most || rest == Rest::leave)
-      return static_cast<ssize_t>(done);
-  }
+ssize_t transfer(std::span<const iovec> buffers, Access access, Rest rest, Bytes most, Call call) {
+  const auto hold = [access](std::span<iovec> piece) { return Held(piece, access); };
+  return move_in_pieces(buffers, most, rest, hold, call);
 }
 
 bool is_file(int fd) {
@@ -114,12 +110,12 @@ Bytes most_for_socket(int fd, const Session& session) {
 template <class Call>
 ssize_t read_into(int fd, std::span<const iovec> buffers, Session& session, Call call) {
   const Rest rest = is_file(fd) ? Rest::proceed : Rest::leave;
-  return transfer(session, buffers, Access::write, rest, share_of(session), call);
+  return transfer(buffers, Access::write, rest, share_of(session), call);
 }
 
 template <class Call>
 ssize_t write_from(std::span<const iovec> buffers, Session& session, Call call) {
-  return transfer(session, buffers, Access::read, Rest::proceed, share_of(session), call);
+  return transfer(buffers, Access::read, Rest::proceed, share_of(session), call);
 }
 
 int count_of(std::span<iovec> piece) { return static_cast<int>(piece.size()); }
@@ -190,7 +186,9 @@ ssize_t our_recvmsg(int fd, msghdr* message, int flags) {
   const std::span buffers(message->msg_iov, message->msg_iovlen);
   Session* session = owner_of(buffers);
   if (session == nullptr) return ::recvmsg(fd, message, flags);
-  const bool all = (flags & MSG_WAITALL) != 0 && (flags & MSG_PEEK) == 0;
+  // What comes beside the data, such as descriptors, ends a message: a second call would lose it.
+  const bool all =
+      (flags & MSG_WAITALL) != 0 && (flags & MSG_PEEK) == 0 && message->msg_control == nullptr;
   const Rest rest = all ? Rest::proceed : Rest::leave;
   const auto call = [&](std::span<iovec> piece, Bytes) {
     msghdr part = *message;
@@ -202,7 +200,7 @@ ssize_t our_recvmsg(int fd, msghdr* message, int flags) {
     message->msg_flags = part.msg_flags;
     return got;
   };
-  return transfer(*session, buffers, Access::write, rest, most_for_socket(fd, *session), call);
+  return transfer(buffers, Access::write, rest, most_for_socket(fd, *session), call);
 }
 
 ssize_t our_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* from,
@@ -234,8 +232,7 @@ ssize_t our_sendmsg(int fd, const msghdr* message, int flags) {
     if (done > 0) part.msg_controllen = 0;  // went with the first piece
     return ::sendmsg(fd, &part, flags);
   };
-  return transfer(*session, buffers, Access::read, Rest::proceed, most_for_socket(fd, *session),
-                  call);
+  return transfer(buffers, Access::read, Rest::proceed, most_for_socket(fd, *session), call);
 }
 
 ssize_t our_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* to,
@@ -260,11 +257,10 @@ template <class Call>
 size_t over_stream(Session& session, const void* buffer, size_t size, size_t count, Access access,
                    Call call) {
   const iovec whole = one(buffer, size * count);
-  const ssize_t moved =
-      transfer(session, {&whole, 1}, access, Rest::proceed, share_of(session),
-               [&](std::span<iovec> piece, Bytes) {
-                 return static_cast<ssize_t>(call(piece[0].iov_base, piece[0].iov_len));
-               });
+  const ssize_t moved = transfer(
+      {&whole, 1}, access, Rest::proceed, share_of(session), [&](std::span<iovec> piece, Bytes) {
+        return static_cast<ssize_t>(call(piece[0].iov_base, piece[0].iov_len));
+      });
   return moved < 0 ? 0 : static_cast<size_t>(moved) / size;
 }
 
@@ -282,14 +278,54 @@ size_t our_fwrite(const void* buffer, size_t size, size_t count, FILE* file) {
                      [&](void* piece, size_t bytes) { return ::fwrite(piece, 1, bytes, file); });
 }
 
-// How many calls look for new libraries after one began to be loaded: it is not there yet when we
-// hear of it, and this must not go on for ever.
+void look_for_new_libraries() {
+  if (!Process::get().in_forked_child()) imports().redirect();
+}
+
+// How many operators look for new libraries after one began to be loaded: it is not there yet when
+// we hear of it, and this must not go on for ever.
 constexpr int kLooks = 4096;
 
-// A tail call, so that the loader still sees who asked: it searches that library's own folders.
+void look_later() { detail::new_libraries.store(kLooks, std::memory_order_relaxed); }
+
+// The loader asks who calls it where it has to search for a library: the caller's own folders come
+// first. A path is the same for everybody.
+bool is_path(const char* file) {
+  return file != nullptr && std::strchr(file, '/') != nullptr && std::strchr(file, '$') == nullptr;
+}
+
+template <class Open>
+void* open_path(Open open) {
+  void* library = nullptr;
+  {
+    const Imports::Loading loading(imports());
+    library = open();
+  }
+  if (imports().loading()) {
+    look_later();
+  } else {
+    look_for_new_libraries();
+  }
+  return library;
+}
+
+// For a name these are tail calls, so that the loader still sees who asked.
 void* our_dlopen(const char* file, int mode) {
-  detail::new_libraries.store(kLooks, std::memory_order_relaxed);
+  if (is_path(file)) return open_path([=] { return ::dlopen(file, mode); });
+  look_later();
   return ::dlopen(file, mode);
+}
+
+void* our_dlmopen(Lmid_t space, const char* file, int mode) {
+  if (is_path(file)) return open_path([=] { return ::dlmopen(space, file, mode); });
+  look_later();
+  return ::dlmopen(space, file, mode);
+}
+
+// Whoever loaded a library by name is about to call it.
+void* our_dlsym(void* library, const char* name) {
+  notice_new_libraries();
+  return ::dlsym(library, name);
 }
 
 Imports& imports() {
@@ -319,6 +355,8 @@ Imports& imports() {
       {"fwrite", at(&our_fwrite)},
       {"fwrite_unlocked", at(&our_fwrite)},
       {"dlopen", at(&our_dlopen)},
+      {"dlmopen", at(&our_dlmopen)},
+      {"dlsym", at(&our_dlsym)},
       {"_ZN3c1022GetDefaultCPUAllocatorEv", at(&default_cpu_allocator)},
       {"sigaction", at(&FaultHandler::sigaction_of_others)},
       {"signal", at(&FaultHandler::signal_of_others)},
@@ -331,8 +369,9 @@ Imports& imports() {
 void cover_system_calls() { imports().redirect(); }
 
 void detail::cover_new_libraries() {
+  if (imports().loading()) return;
   new_libraries.fetch_sub(1, std::memory_order_relaxed);
-  if (!Process::get().in_forked_child()) imports().redirect();
+  look_for_new_libraries();
 }
 
 }  // namespace bottomless

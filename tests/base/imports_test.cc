@@ -62,6 +62,23 @@ TEST_P(ImportsOf, ALibraryThatTookThePlaceOfAnotherAreRedirected) {
   }
 }
 
+// The loader shows a library before its imports are filled in.
+TEST_P(ImportsOf, NoLibraryAreRedirectedWhileOneIsBeingLoaded) {
+  Imports imports(ours());
+  imports.redirect();
+  Library library;
+  {
+    const Imports::Loading loading(imports);
+    library = load(GetParam());
+    EXPECT_TRUE(imports.loading());
+    EXPECT_EQ(imports.redirect(), 0u);
+    EXPECT_NE(call(library, "seen_by_importer"), kOurs);
+  }
+  EXPECT_FALSE(imports.loading());
+  EXPECT_GT(imports.redirect(), 0u);
+  EXPECT_EQ(call(library, "seen_by_importer"), kOurs);
+}
+
 // The import tables of one are writable, those of the other read-only once it is loaded.
 INSTANTIATE_TEST_SUITE_P(Imports, ImportsOf, testing::Values("importer", "sealed_importer"),
                          [](const auto& info) { return std::string(info.param); });
