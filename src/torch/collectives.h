@@ -1,6 +1,6 @@
 // Collectives of torch.distributed return before they are done: other threads still read and
 // write their tensors. Their pins are kept until the work has completed, so that nothing leaves
-// that is about to come back.
+// that is about to come back. Functional collectives call these.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 

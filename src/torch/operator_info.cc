@@ -116,8 +116,10 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
     info.per_block.push_back(info.ours && argument.name().ends_with("_scales"));
   }
   const bool in_place = writes && info.name.ends_with('_');
-  if (starts_with(info.name, "c10d::") || starts_with(info.name, "_c10d_functional")) {
+  if (starts_with(info.name, "c10d::")) {
     info.handling = Handling::collective;
+  } else if (starts_with(info.name, "_c10d_functional")) {
+    info.handling = Handling::passed_by;  // calls those of c10d, and these know when they are done
   } else if (info.name == "bottomless::sum_of_squares") {
     info.handling = Handling::square_sum;
   } else if (starts_with(info.name, "aten::_foreach_")) {
