@@ -379,9 +379,8 @@ class Engine {
   // Set aside of the limit: the heap's budget is lowered by both.
   Bytes records_reserve_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // at least overhead()
   Bytes charge_reserve_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;   // charges and the slack
-  // What is set aside for charges and not in use: a charge it covers needs no lock. Above the
-  // reserve when memory is discharged that another engine was charged for. Relaxed order suffices:
-  // nothing is published through it, only the sum must be exact.
+  // What is set aside for charges and not in use: a charge it covers needs no lock. Relaxed order
+  // suffices: nothing is published through it, only the sum must be exact.
   std::atomic<int64_t> charge_slack_{0};
   std::atomic<uint64_t> next_pins_id_{1};
   std::atomic_flag touching_in_child_;  // a lock that a signal handler may take

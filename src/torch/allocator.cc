@@ -4,6 +4,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "torch/deferred.h"
@@ -17,6 +19,38 @@ namespace {
 constexpr uint8_t kPriority = 100;
 
 void release(void* address);
+
+// Which session a small storage is charged to. It lies at the end of the memory that malloc gave,
+// whose size malloc is asked for: the context must be the data pointer, because raw_deallocate()
+// relies on it. Memory that comes there without one, from before the limit, does not have the mark.
+struct Charge {
+  uint64_t mark;
+  uint64_t session;
+};
+
+uint64_t mark_of(const void* address) {
+  constexpr uint64_t kMark = 0x8d1c6a3f27b954e5;
+  return kMark ^ reinterpret_cast<uintptr_t>(address);
+}
+
+std::byte* charge_of(void* address) {
+  return static_cast<std::byte*>(address) + malloc_usable_size(address) - sizeof(Charge);
+}
+
+void write_charge(void* address, uint64_t session) {
+  const Charge charge{mark_of(address), session};
+  std::memcpy(charge_of(address), &charge, sizeof charge);
+}
+
+// Zero if there is none. Taken: what comes next to this address has none from the start.
+uint64_t take_charge(void* address) {
+  if (malloc_usable_size(address) < sizeof(Charge)) return 0;
+  Charge charge{};
+  std::memcpy(&charge, charge_of(address), sizeof charge);
+  if (charge.mark != mark_of(address)) return 0;
+  std::memset(charge_of(address), 0, sizeof charge);
+  return charge.session;
+}
 
 class ManagedAllocator final : public c10::Allocator {
  public:
@@ -36,14 +70,13 @@ class ManagedAllocator final : public c10::Allocator {
       if (!address.ok()) throw_error(address.error());
       return {address.value(), address.value(), &release, c10::Device(c10::kCPU)};
     }
-    // The context must be the data pointer (raw_deallocate relies on it), so the size is asked of
-    // malloc again later.
-    void* address = before_->raw_allocate(bytes);
+    void* address = before_->raw_allocate(bytes + sizeof(Charge));
     if (Result<void> charged = session->engine().charge(malloc_usable_size(address), pins, who);
         !charged.ok()) {
       before_->raw_deallocate(address);
       throw_error(charged.error());
     }
+    write_charge(address, session->serial());
     return {address, address, &release, c10::Device(c10::kCPU)};
   }
 
@@ -60,8 +93,11 @@ class ManagedAllocator final : public c10::Allocator {
     if (c10::GetAllocator(c10::kCPU) == this) c10::SetAllocator(c10::kCPU, before_, kPriority);
   }
   void release_small(void* address) {
-    if (const SessionUse session = Process::get().sessions().use_current())
-      session->engine().discharge(malloc_usable_size(address));
+    // The limit it was charged to need not be the one in force by now, and may have ended.
+    if (const uint64_t serial = take_charge(address)) {
+      if (const SessionUse session = Process::get().sessions().use(serial))
+        session->engine().discharge(malloc_usable_size(address));
+    }
     before_->raw_deallocate(address);
   }
 

@@ -1,6 +1,7 @@
 #include "torch/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -112,6 +113,8 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
                     .poison = eviction == Eviction::eagerly ? Poison::on : Poison::off,
                     .most_mappings = mappings});
   if (!heap.ok()) return std::move(heap).error();
+  static std::atomic<uint64_t> opened{0};
+  session->serial_ = 1 + opened.fetch_add(1, std::memory_order_relaxed);
   session->memory_ = options.memory;
   session->defers_ = options.deferred_updates;
   session->least_managed_ = eviction == Eviction::eagerly ? 1 : kLeastManaged;

@@ -22,6 +22,8 @@ class Session {
 
   Engine& engine() { return *engine_; }
   Bytes memory() const { return memory_; }
+  // Above zero, and of no other session of this process.
+  uint64_t serial() const { return serial_; }
   // Storages below this many bytes stay with torch's own allocator and are charged to the limit.
   Bytes least_managed() const { return least_managed_; }
 
@@ -34,6 +36,7 @@ class Session {
  private:
   Session() = default;
 
+  uint64_t serial_ = 0;
   Bytes memory_ = 0;
   Bytes least_managed_ = 1;
   std::atomic<bool> defers_{true};  // nothing is published through it

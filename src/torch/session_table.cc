@@ -51,6 +51,19 @@ SessionUse SessionTable::use(Session& session) {
   return {};
 }
 
+// Counts itself first and looks again then, as use_current() does; retire() takes the number away
+// first and looks at the count then.
+SessionUse SessionTable::use(uint64_t serial) {
+  for (Entry& entry : entries_) {
+    if (entry.serial.load(std::memory_order_acquire) != serial) continue;
+    entry.users.fetch_add(1, std::memory_order_seq_cst);
+    if (entry.serial.load(std::memory_order_seq_cst) == serial)
+      return {entry.session.load(std::memory_order_acquire), &entry.users};
+    entry.users.fetch_sub(1, std::memory_order_release);
+  }
+  return {};
+}
+
 bool SessionTable::is_current(const Session* session) const {
   const Entry* entry = current_.load(std::memory_order_acquire);
   return entry != nullptr && entry->session.load(std::memory_order_acquire) == session;
@@ -71,6 +84,7 @@ Session* SessionTable::publish(std::unique_ptr<Session> session) {
     entry.end.store(reinterpret_cast<uintptr_t>(addresses.data() + addresses.size()),
                     std::memory_order_release);
     entry.begin.store(reinterpret_cast<uintptr_t>(addresses.data()), std::memory_order_release);
+    entry.serial.store(entry.owned->serial(), std::memory_order_release);
     count_.fetch_add(1, std::memory_order_acq_rel);
     return entry.owned.get();
   }
@@ -94,6 +108,11 @@ void SessionTable::retire() {
     engine.settle();
     // Then none is left: nobody can find it any more. Whoever freed the last may still be using it.
     if (engine.live_storages() > 0 || entry.users.load(std::memory_order_seq_cst) > 0) continue;
+    const uint64_t serial = entry.serial.exchange(0, std::memory_order_seq_cst);
+    if (entry.users.load(std::memory_order_seq_cst) > 0) {
+      entry.serial.store(serial, std::memory_order_release);
+      continue;
+    }
     entry.begin.store(0, std::memory_order_release);
     entry.session.store(nullptr, std::memory_order_release);
     entry.owned.reset();

@@ -52,6 +52,8 @@ class SessionTable {
   SessionUse use_current();
   // Of a session that a living storage keeps, or another use.
   SessionUse use(Session& session);
+  // Of the session with that serial number; empty when it has ended.
+  SessionUse use(uint64_t serial);
   bool has_current() const { return current_.load(std::memory_order_acquire) != nullptr; }
   bool is_current(const Session* session) const;
   // The limit that new storages will be under; without one, no number is larger.
@@ -74,6 +76,7 @@ class SessionTable {
   struct Entry {
     std::unique_ptr<Session> owned;  // under the owner's lock
     std::atomic<Session*> session{nullptr};
+    std::atomic<uint64_t> serial{0};  // zero: nobody may begin to use it by its number
     std::atomic<Bytes> limit{0};
     // The addresses of its storages, so that nobody asks a session that may be ending for them.
     // The end is written first and the begin last: see contains().

@@ -86,6 +86,38 @@ def test_small_tensors_count_against_the_limit(disk):
         assert runtime.stats()["resident_bytes"]["other"] < resident - 5_000_000
 
 
+def test_small_tensors_are_given_back_to_the_limit_they_were_charged_to(disk):
+    """Freed under another limit they must not make that one believe that it has more room."""
+    unlimited = [torch.ones(1000) for _ in range(500)]
+    with bottomless.limit("16MiB", disk):
+        before = [torch.ones(1000) for _ in range(1500)]
+    with bottomless.limit("16MiB", disk) as runtime:
+        small = [torch.ones(1000) for _ in range(1500)]
+        charged = runtime.stats()["resident_bytes"]["other"]
+        del before, unlimited
+        gc.collect()
+        assert runtime.stats()["resident_bytes"]["other"] >= charged >= 6_000_000
+        large = [torch.ones(1 << 18) for _ in range(16)]
+        stats = runtime.stats()
+        check_moved(stats)
+        assert sum(stats["resident_bytes"].values()) + stats["overhead_bytes"] <= stats["limit_bytes"]
+        assert sum(float(tensor.sum()) for tensor in small + large) == 1_500_000 + 16 * (1 << 18)
+
+
+def test_small_tensors_of_a_closed_limit_are_given_back_to_it(disk):
+    """It still moves its large ones, and needs the room for them."""
+    with bottomless.limit("9MiB", disk) as closed:
+        small = [torch.ones(1000) for _ in range(1000)]
+        large = [torch.full((1 << 18,), float(n)) for n in range(12)]
+    charged = closed.stats()["resident_bytes"]["other"]
+    assert charged >= 4_000_000
+    with bottomless.limit("9MiB", disk):
+        del small
+        gc.collect()
+        assert [float(tensor[0]) for tensor in large] == list(range(12))
+    del large
+
+
 def test_optimizers_mark_steps(disk):
     with bottomless.limit("64MiB", disk) as runtime:
         trained(steps=3)
