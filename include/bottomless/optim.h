@@ -110,17 +110,32 @@ struct ParamState : torch::optim::OptimizerCloneableParamState<ParamState> {
 };
 
 // What all have in common. Not for use by itself.
+// Options of a group: as with torch::optim, one that differs from what a new Options has holds for the group, the others are the
+// optimizer's. max_norm and skip_nonfinite are of all gradients together; in a group other ones are refused.
 template <class Options>
 class Fused : public torch::optim::Optimizer {
  public:
   explicit Fused(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                 Options defaults = {});
+                 Options defaults = {})
+      : Fused(groups, std::move(defaults), Options()) {}
   explicit Fused(std::vector<torch::Tensor> parameters, Options defaults = {})
       : Fused({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
+
+  // Hides torch's, which knows the options of torch's own optimizers only and drops all others: do not call it through a
+  // reference to torch::optim::Optimizer with a group that has options.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+
+ protected:
+  // `unset`: what options of a group are before anybody sets them.
+  Fused(const std::vector<torch::optim::OptimizerParamGroup>& groups, Options defaults,
+        Options unset);
+
+ private:
+  Options unset_;
 };
 
 extern template class Fused<AdamOptions>;
@@ -139,9 +154,9 @@ class AdamW : public Adam {
  public:
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  AdamOptions defaults = AdamWOptions())
-      : Adam(groups, std::move(defaults)) {}
+      : Adam(groups, std::move(defaults), AdamWOptions()) {}
   explicit AdamW(std::vector<torch::Tensor> parameters, AdamOptions defaults = AdamWOptions())
-      : Adam(std::move(parameters), std::move(defaults)) {}
+      : AdamW({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 };
 
 }  // namespace bottomless::optim

@@ -7,6 +7,7 @@
 
 #include "optim/quantised.h"
 #include "torch/fused_states.h"
+#include "torch/optimizer_options.h"
 
 namespace bottomless::optim {
 namespace {
@@ -223,6 +224,14 @@ void check_rule(const SGDOptions& options) {
         "dampening with Nesterov momentum", options.dampening());
 }
 
+template <class Options>
+void check_options(const Options& options) {
+  check(options.lr() >= 0, "lr", options.lr());
+  check(options.weight_decay() >= 0, "weight_decay", options.weight_decay());
+  check(options.max_norm() >= 0, "max_norm", options.max_norm());
+  check_rule(options);
+}
+
 }  // namespace
 
 // Codes and their scales share a storage, which an archive would take for two of different types.
@@ -245,16 +254,36 @@ void ParamState::serialize(torch::serialize::InputArchive& archive) {
   }
 }
 
+// Without their options: torch's constructor would replace them by the defaults.
 template <class Options>
 Fused<Options>::Fused(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                      Options defaults)
-    : Optimizer(groups, std::make_unique<Options>(defaults)) {
-  for (const auto& group : param_groups_) {
-    const auto& options = static_cast<const Options&>(group.options());
-    check(options.lr() >= 0, "lr", options.lr());
-    check(options.weight_decay() >= 0, "weight_decay", options.weight_decay());
-    check(options.max_norm() >= 0, "max_norm", options.max_norm());
-    check_rule(options);
+                      Options defaults, Options unset)
+    : Optimizer(std::vector<torch::optim::OptimizerParamGroup>(),
+                std::make_unique<Options>(defaults)),
+      unset_(std::move(unset)) {
+  check_options(defaults);
+  for (const auto& group : groups) add_param_group(group);
+}
+
+template <class Options>
+void Fused<Options>::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  torch::optim::OptimizerParamGroup added(group.params());
+  if (group.has_options()) {
+    const auto* wanted = dynamic_cast<const Options*>(&group.options());
+    TORCH_CHECK_TYPE(wanted != nullptr,
+                     "bottomless: a parameter group has options of another optimizer");
+    const auto& defaults = static_cast<const Options&>(this->defaults());
+    auto options = std::make_unique<Options>(*wanted);
+    inherit_options(*options, defaults, unset_);
+    check_options(*options);
+    TORCH_CHECK_VALUE(options->max_norm() == defaults.max_norm() &&
+                          options->skip_nonfinite() == defaults.skip_nonfinite(),
+                      "bottomless: max_norm and skip_nonfinite are of all gradients together: set "
+                      "them for the optimizer, not for a group");
+    Optimizer::add_param_group(added);
+    param_groups_.back().set_options(std::move(options));
+  } else {
+    Optimizer::add_param_group(added);
   }
 }
 
