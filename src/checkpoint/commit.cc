@@ -50,9 +50,9 @@ std::unordered_set<std::string> names_in(const Manifest& manifest) {
   return names;
 }
 
-// Removes what the manifest does not name: drafts, shards up to a step, and shards of the manifest that was replaced.
+// Removes what is not kept: drafts, shards up to a step, and shards of the manifest that was replaced.
 Removed remove_unnamed(Files& files, const std::filesystem::path& directory,
-                       const Manifest& manifest, uint64_t up_to_step,
+                       const std::unordered_set<std::string>& kept, uint64_t up_to_step,
                        const std::unordered_set<std::string>& replaced) {
   Removed removed;
   const Result<std::vector<std::string>> names = files.list(directory);
@@ -60,12 +60,12 @@ Removed remove_unnamed(Files& files, const std::filesystem::path& directory,
     removed.failed = names.error();
     return removed;
   }
-  const std::unordered_set<std::string> kept = names_in(manifest);
   for (const std::string& name : names.value()) {
     if (kept.contains(name)) continue;
     const std::optional<uint64_t> step = step_of_shard(name);
     const bool is_old_shard = step && (*step <= up_to_step || replaced.contains(name));
-    if (!is_old_shard && !is_draft(name)) continue;
+    const bool is_old_manifest = name == kPreviousManifestName;
+    if (!is_old_shard && !is_old_manifest && !is_draft(name)) continue;
     const Result<void> gone = files.remove(directory / name);
     if (gone.ok()) {
       removed.files.push_back(name);
@@ -82,6 +82,32 @@ Result<void> write_draft(Files& files, const std::filesystem::path& path, std::s
   const Result<void> written = write_all(*file.value(), 0, std::as_bytes(std::span(text)), path);
   if (!written.ok()) return written.error();
   return file.value()->sync();
+}
+
+// Writes a manifest under a name that nobody else uses, and renames it.
+Result<void> replace_manifest(Files& files, const std::filesystem::path& directory,
+                              std::string_view text, std::string_view name) {
+  const std::filesystem::path draft =
+      directory / (std::string(kDraft) + random_suffix() + std::string(kDraftEnd));
+  Result<void> done = write_draft(files, draft, text);
+  if (done.ok()) done = files.rename(draft, directory / name);
+  if (!done.ok()) (void)files.remove(draft);  // or the next commit does
+  return done;
+}
+
+// What the manifest before the last one names, and its own name; nothing if it is not there, or names what is not. If it could not
+// be read, it may be whole: an error.
+Result<std::unordered_set<std::string>> previous_names(Files& files,
+                                                       const std::filesystem::path& directory) {
+  const Result<Manifest> previous = load_manifest(files, directory, kPreviousManifestName);
+  std::unordered_set<std::string> names;
+  if (previous.ok()) {
+    names = names_in(previous.value());
+    names.emplace(kPreviousManifestName);
+  } else if (previous.error().code != Code::not_found && previous.error().code != Code::corrupt) {
+    return previous.error();
+  }
+  return names;
 }
 
 }  // namespace
@@ -113,7 +139,7 @@ Result<std::unique_ptr<TensorFileWriter>> create_shard(Files& files,
 }
 
 Result<Removed> commit(Files& files, const std::filesystem::path& directory,
-                       const Manifest& manifest) {
+                       const Manifest& manifest, Keep keep) {
   const Result<std::string> text = to_json(manifest);
   if (!text.ok()) return text.error();
   // A rank may have written to a directory of the same name on another machine.
@@ -129,34 +155,45 @@ Result<Removed> commit(Files& files, const std::filesystem::path& directory,
   // 1. Every shard is on the disk already, see finish(); now their names are, whoever made them.
   const Result<void> named = files.sync_directory(directory);
   if (!named.ok()) return named.error();
+  // The one that is replaced is the previous one from now on, too: until 3. there are two manifests of it.
+  if (keep == Keep::last_two && before.ok()) {
+    const Result<std::string> old = to_json(before.value());
+    if (!old.ok()) return old.error();
+    const Result<void> kept =
+        replace_manifest(files, directory, old.value(), kPreviousManifestName);
+    if (!kept.ok()) return kept.error();
+  }
   // 2. The manifest is on the disk under another name, 3. and takes its place.
-  const std::filesystem::path draft =
-      directory / (std::string(kDraft) + random_suffix() + std::string(kDraftEnd));
-  const Result<void> drafted = write_draft(files, draft, text.value());
-  if (!drafted.ok()) {
-    (void)files.remove(draft);  // or the next commit does
-    return drafted.error();
-  }
-  const Result<void> renamed = files.rename(draft, directory / kManifestName);
-  if (!renamed.ok()) {
-    (void)files.remove(draft);
-    return renamed.error();
-  }
+  const Result<void> replaced = replace_manifest(files, directory, text.value(), kManifestName);
+  if (!replaced.ok()) return replaced.error();
   // 4. Before this returns, the disk may still hold the old manifest: nothing that it names may go.
   const Result<void> committed = files.sync_directory(directory);
   if (!committed.ok()) return committed.error();
   // 5. Now the old files may.
-  return remove_unnamed(files, directory, manifest, manifest.step,
+  std::unordered_set<std::string> kept = names_in(manifest);
+  if (keep == Keep::last_two && before.ok()) {
+    kept.merge(names_in(before.value()));
+    kept.emplace(kPreviousManifestName);
+  } else if (keep == Keep::last_two) {
+    Result<std::unordered_set<std::string>> previous = previous_names(files, directory);
+    if (!previous.ok()) return Removed{{}, previous.error()};  // the next commit removes them
+    kept.merge(previous.value());
+  }
+  return remove_unnamed(files, directory, kept, manifest.step,
                         before.ok() ? names_in(before.value()) : std::unordered_set<std::string>{});
 }
 
 Result<Removed> remove_leftovers(Files& files, const std::filesystem::path& directory) {
-  Result<Manifest> manifest = load_manifest(files, directory);
+  const Result<Manifest> manifest = load_manifest(files, directory);
   if (!manifest.ok() && manifest.error().code != Code::not_found) return manifest.error();
   // Whoever renamed this manifest may have been killed before step 4.
   const Result<void> committed = files.sync_directory(directory);
   if (!committed.ok()) return committed.error();
-  const Manifest kept = manifest.ok() ? std::move(manifest).value() : Manifest{};
+  std::unordered_set<std::string> kept =
+      manifest.ok() ? names_in(manifest.value()) : std::unordered_set<std::string>{};
+  Result<std::unordered_set<std::string>> previous = previous_names(files, directory);
+  if (!previous.ok()) return previous.error();
+  kept.merge(previous.value());
   return remove_unnamed(files, directory, kept, kEveryStep, {});
 }
 

@@ -41,11 +41,14 @@ struct Removed {
   std::optional<Error> failed;  // the first that could not be removed; the next commit tries again
 };
 
-// Makes the manifest that of the directory, when all its files are there. If it fails, the directory holds the old
+enum class Keep { last, last_two };  // checkpoints of a directory
+
+// Makes the manifest that of the directory, when all its files are there. Where two are kept, the one that it replaces stays, named
+// by kPreviousManifestName, and while it is written the directory holds three. If it fails, the directory holds the old
 // checkpoint, or (if the very last step failed, or the power did) perhaps the new one. When it returns, the new one
 // survives a power cut; then shards and drafts of a manifest that nothing names are removed, except those of later steps.
 Result<Removed> commit(Files& files, const std::filesystem::path& directory,
-                       const Manifest& manifest);
+                       const Manifest& manifest, Keep keep = Keep::last);
 
 // What interrupted saves have left, of every step. For the start of a run, while nobody saves. Does nothing, and says why,
 // if there is a manifest that cannot be read.

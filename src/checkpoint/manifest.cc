@@ -215,8 +215,9 @@ Result<void> check_files(Files& files, const std::filesystem::path& directory,
   return {};
 }
 
-Result<Manifest> load_manifest(Files& files, const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / kManifestName;
+Result<Manifest> load_manifest(Files& files, const std::filesystem::path& directory,
+                               std::string_view name) {
+  const std::filesystem::path path = directory / name;
   Result<std::unique_ptr<File>> file = files.open(path);
   if (!file.ok()) return file.error();
   const Result<Bytes> size = file.value()->size();

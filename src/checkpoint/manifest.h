@@ -17,6 +17,8 @@
 namespace bottomless {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
+// Of the checkpoint before it, where two are kept.
+inline constexpr std::string_view kPreviousManifestName = "manifest-previous.json";
 inline constexpr Bytes kMostManifestBytes = 1_GiB;
 
 struct TensorEntry : TensorSpec {
@@ -48,8 +50,9 @@ Result<std::string> to_json(const Manifest& manifest);
 Result<Manifest> parse_manifest(std::string_view json, std::string_view where);
 
 // Reads the manifest of a directory, and checks that its files are there and have their sizes. Code::not_found: there is
-// no checkpoint.
-Result<Manifest> load_manifest(Files& files, const std::filesystem::path& directory);
+// no checkpoint. `name`: kManifestName or kPreviousManifestName.
+Result<Manifest> load_manifest(Files& files, const std::filesystem::path& directory,
+                               std::string_view name = kManifestName);
 
 // That of load_manifest(), for a manifest at hand.
 Result<void> check_files(Files& files, const std::filesystem::path& directory,

@@ -125,6 +125,8 @@ RunEstimate estimate(const RunShape& shape, const RunMachine& machine) {
   found.disk_seconds =
       std::max({seconds_for(read, machine.read_rate), seconds_for(written, machine.write_rate),
                 seconds_for(read + written, machine.both_rate)});
+  found.checkpoint = whole(number(shape.saved) * shape.parameter_bytes +
+                           number(shape.trained) * shape.state_bytes);
   found.received = whole(received_bytes(shape, room));
   found.network_seconds = seconds_for(number(found.received), machine.network_rate);
   found.seconds = std::max({found.computing_seconds, found.disk_seconds, found.network_seconds});

@@ -19,6 +19,7 @@ enum class Gradients { kept, used_up_at_once };  // the latter: updates in the b
 struct RunShape {
   uint64_t parameters = 0;     // of the whole model
   uint64_t trained = 0;        // of these; adapters count in both
+  uint64_t saved = 0;          // parameters that a checkpoint holds, besides states
   uint64_t largest_layer = 0;  // parameters
   uint64_t layers = 0, hidden = 0, vocabulary = 0;
   unsigned parameter_bytes = 4, gradient_bytes = 4;
@@ -46,6 +47,8 @@ struct RunShape {
 struct RunMachine {
   Bytes memory_limit = 0;
   Bytes disk_free = 0;
+  Bytes checkpoints_free = 0;  // where checkpoints go
+  bool checkpoints_share_disk = false;
   double read_rate = 0, write_rate = 0, both_rate = 0;  // of the disk, bytes per second
   double flops = 0;                                     // that matrix products reach
   double network_rate = 0;          // bytes per second that a rank receives; 0: not known
@@ -58,6 +61,9 @@ struct KindEstimate {
 
   Bytes all() const { return in_memory + on_disk; }
 };
+
+// The last two checkpoints are kept while the next one is written.
+inline constexpr unsigned kCheckpointsAtOnce = 3;
 
 enum class RunVerdict {
   fits,
@@ -73,6 +79,7 @@ struct RunEstimate {
   KindEstimate all;
   Bytes least_memory = 0;  // below this limit it cannot run
   Bytes received = 0;      // in a step, from other ranks
+  Bytes checkpoint = 0;    // one, of all ranks together
   double computing_seconds = 0, disk_seconds = 0, network_seconds = 0;
   double seconds = 0;  // of a step, at best
   double tokens_per_second = 0;
@@ -82,6 +89,12 @@ struct RunEstimate {
 
   bool can_run() const {
     return verdict != RunVerdict::too_little_memory && verdict != RunVerdict::too_little_disk;
+  }
+  Bytes checkpoints() const { return kCheckpointsAtOnce * checkpoint; }
+  // Whether there is room for them.
+  bool can_save(const RunMachine& machine) const {
+    return checkpoints() + (machine.checkpoints_share_disk ? all.on_disk : 0) <=
+           machine.checkpoints_free;
   }
   const KindEstimate& of(Kind kind) const { return kinds[static_cast<size_t>(kind)]; }
 };

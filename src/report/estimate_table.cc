@@ -41,6 +41,15 @@ std::string received(const RunEstimate& estimate, const RunMachine& machine) {
          format_bytes(static_cast<Bytes>(machine.network_rate)) + " a second";
 }
 
+std::string checkpoints(const RunEstimate& estimate, const RunMachine& machine) {
+  std::string text = format_bytes(estimate.checkpoints()) + " for the last two and the next one; " +
+                     format_bytes(machine.checkpoints_free) + " are free there";
+  if (estimate.can_save(machine)) return text;
+  return text + (machine.checkpoints_share_disk ? ", for the disk's part, too" : "") +
+         ",\n             too little: make room, or have one at the end only (--save-minutes 0), " +
+         format_bytes(estimate.checkpoint);
+}
+
 }  // namespace
 
 std::string verdict_of(const RunEstimate& estimate, const RunShape& shape,
@@ -105,6 +114,7 @@ std::string table_of(const RunEstimate& estimate, const RunShape& shape,
               step_time(estimate.disk_seconds).c_str(), shape.tokens(),
               estimate.tokens_per_second < 100 ? 1 : 0, estimate.tokens_per_second);
     if (shape.ranks > 1) text += "network      " + received(estimate, machine) + "\n";
+    if (shape.saved > 0) text += "checkpoints  " + checkpoints(estimate, machine) + "\n";
     text += "written      " + endurance(estimate, machine) + "\n\n";
   }
   return text + verdict_of(estimate, shape, machine) + "\n";
@@ -123,6 +133,7 @@ std::string json_of(const RunEstimate& estimate) {
                       {"computing_seconds", estimate.computing_seconds},
                       {"disk_seconds", estimate.disk_seconds},
                       {"received_bytes", estimate.received},
+                      {"checkpoint_bytes", estimate.checkpoint},
                       {"network_seconds", estimate.network_seconds},
                       {"tokens_per_second", estimate.tokens_per_second},
                       {"written_bytes_per_hour", estimate.written_per_hour},

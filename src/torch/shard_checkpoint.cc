@@ -33,11 +33,12 @@ std::string words_of(const std::exception& error) {
 }  // namespace
 
 ShardedSave::ShardedSave(Sharding& sharding, std::filesystem::path directory, uint64_t step,
-                         uint64_t number)
+                         uint64_t number, Keep keep)
     : sharding_(sharding),
       directory_(std::move(directory)),
       step_(step),
       number_(number),
+      keep_(keep),
       files_(make_files()) {}
 
 ShardedSave::~ShardedSave() {
@@ -240,7 +241,7 @@ std::string ShardedSave::commit_entries(const std::vector<std::string>& entries)
     if (!file.ok()) return file.error().message;
     manifest.files.push_back(std::move(file).value());
   }
-  const Result<Removed> committed = commit(*files_, directory_, manifest);
+  const Result<Removed> committed = commit(*files_, directory_, manifest, keep_);
   return committed.ok() ? "" : committed.error().message;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "checkpoint/commit.h"
 #include "checkpoint/files.h"
 #include "checkpoint/tensor_file_writer.h"
 #include "torch/sharding.h"
@@ -30,7 +31,8 @@ struct LogicalTensor {
 // Thread-safety: wait_until_read() and wait() from any thread, the rest from one at a time.
 class ShardedSave {
  public:
-  ShardedSave(Sharding& sharding, std::filesystem::path directory, uint64_t step, uint64_t number);
+  ShardedSave(Sharding& sharding, std::filesystem::path directory, uint64_t step, uint64_t number,
+              Keep keep = Keep::last);
   ~ShardedSave();  // waits
   ShardedSave(const ShardedSave&) = delete;
   ShardedSave& operator=(const ShardedSave&) = delete;
@@ -70,6 +72,7 @@ class ShardedSave {
   const std::filesystem::path directory_;
   const uint64_t step_;
   const uint64_t number_;
+  const Keep keep_;
   const std::unique_ptr<Files> files_;
   std::vector<Added> added_;
   std::vector<int> writers_;

@@ -1,18 +1,25 @@
-// SIGINT and SIGTERM ask a run to stop after the step it is in, with everything saved. A second one ends it at once.
-// Thread-safety: requested() from any thread; one object at a time.
+// SIGINT and SIGTERM ask a run to stop after the step it is in, with everything saved. The first one is acknowledged at once, the
+// second one, of either kind, ends the process.
+// Thread-safety: requested() and saved() from any thread; one object at a time.
 #pragma once
 #include <csignal>
+#include <cstdint>
 
 namespace bottomless::train {
 
 class Interruption {
  public:
-  Interruption();
+  // `speaks_to`: the file descriptor for the acknowledgement; -1: another rank says it.
+  explicit Interruption(int speaks_to);
   ~Interruption();  // signals do what they did before
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  bool requested() const;
+  // The signal that came; 0: none did.
+  int requested() const;
+
+  // For the acknowledgement: there is a checkpoint of this step.
+  void saved(uint64_t step);
 
  private:
   struct sigaction interrupt_before_;

@@ -32,7 +32,7 @@ Result<void> write_run(const std::filesystem::path& directory, uint64_t step,
   Result<FileEntry> entry = file.value()->finish();
   if (!entry.ok()) return entry.error();
   const Result<Removed> committed =
-      commit(*files, directory, {step, {std::move(entry).value()}, extra.dump()});
+      commit(*files, directory, {step, {std::move(entry).value()}, extra.dump()}, Keep::last_two);
   if (!committed.ok()) return committed.error();
   return {};
 }

@@ -200,7 +200,7 @@ Result<void> ShardedUpdates::save(const std::filesystem::path& directory, uint64
     std::vector<json> described;
     for (const std::string& said : ranks_.all_say(describe_states().dump()))
       described.push_back(json::parse(said));
-    ShardedSave saving(inside_.sharding(), directory, step, ++saves_);
+    ShardedSave saving(inside_.sharding(), directory, step, ++saves_, Keep::last_two);
     for (const NamedTensor& named : kept)
       saving.add(logical_parameter(named), inside_.sharding().slice(index_of(named.tensor)));
     for (const NamedTensor& named : trained_) {

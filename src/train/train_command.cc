@@ -15,7 +15,7 @@ std::function<int()> add_train(CLI::App& app) {
     if (done.ok() && !options->dry_run) done = run.run();
     if (!done.ok()) return run.speaks() ? tell(done.error()) : kFailed;
     if (options->json && run.speaks()) std::printf("%s\n", run.outcome().dump().c_str());
-    return kDone;
+    return run.stopped_by() != 0 ? kStoppedBy + run.stopped_by() : kDone;
   };
 }
 

@@ -151,8 +151,13 @@ void add_written(CLI::App& app, TrainOptions& options) {
   app.add_option("--eval-every", options.evaluate_every, "Steps (default: at the end)")
       ->check(CLI::PositiveNumber);
   app.add_option("--save-every", options.save_every,
-                 "Steps between checkpoints (default: at the end, and when told to stop)")
+                 "Steps between checkpoints, besides those by time, at the end and when told to "
+                 "stop")
       ->check(CLI::PositiveNumber);
+  app.add_option("--save-minutes", options.save_minutes,
+                 "Minutes between checkpoints; the last two are kept; 0: none by time")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_flag("--dry-run", options.dry_run, "Only tell what the run would need and take");
   app.add_flag("--json", options.json, "Print the outcome as a last line of JSON");
 }

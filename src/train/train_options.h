@@ -51,7 +51,8 @@ struct TrainOptions {
   // What is written when.
   double evaluation_share = 0;
   int64_t evaluate_every = 0;  // 0: at the end
-  int64_t save_every = 0;      // 0: at the end, and when told to stop
+  int64_t save_every = 0;      // steps; 0: by time alone
+  double save_minutes = 30;    // 0: never by time
   bool dry_run = false;
   bool json = false;
 };

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <utility>
 
+#include "checkpoint/manifest.h"
 #include "data/learning_rate.h"
 #include "journal/run_journal.h"
 #include "train/model_directory.h"
@@ -14,6 +16,7 @@
 namespace bottomless::train {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -103,14 +106,28 @@ Result<SavedRun> TrainingRun::saved_run() const try {
                                   error.what() + "); take another copy, or begin anew"};
 }
 
+// A checkpoint that is damaged is not the last one.
+Error TrainingRun::with_way_back(Error error) const {
+  if (error.code == Code::invalid_argument || error.code == Code::not_found) return error;
+  const fs::path directory = directory_.checkpoint();
+  const Result<Manifest> before = load_manifest(*files_, directory, kPreviousManifestName);
+  if (!before.ok()) return error;
+  error.message += "; the checkpoint before it, of step " + std::to_string(before.value().step) +
+                   ", is there: mv '" + (directory / kPreviousManifestName).string() + "' '" +
+                   (directory / kManifestName).string() + "', then --resume goes on from it";
+  return error;
+}
+
 Result<void> TrainingRun::resume() {
   const Result<SavedRun> saved = saved_run();
-  if (Result<void> agreed = ranks_.agree(saved.ok() ? Result<void>() : saved.error()); !agreed.ok())
+  if (Result<void> agreed =
+          ranks_.agree(saved.ok() ? Result<void>() : with_way_back(saved.error()));
+      !agreed.ok())
     return agreed;
   if (Result<void> read =
           updates_->load(directory_.checkpoint(), saved.value().tensors, kept_parameters());
       !read.ok())
-    return read;
+    return with_way_back(read.error());
   const SavedPlace place = place_in(saved.value().extra);
   step_ = saved.value().step;
   trained_tokens_ = place.tokens;
@@ -153,6 +170,15 @@ void TrainingRun::mark_step() {
   runtime_->step();
 }
 
+bool TrainingRun::is_told_to_stop(const Interruption& interruption) {
+  const int here = interruption.requested();
+  const std::vector<double> told =
+      ranks_.sum({here == SIGINT ? 1.0 : 0.0, here == SIGTERM ? 1.0 : 0.0});
+  if (told[0] > 0) stopped_by_ = SIGINT;
+  if (told[1] > 0) stopped_by_ = SIGTERM;
+  return stopped_by_ != 0;
+}
+
 Result<void> TrainingRun::run() {
   Trainer trainer(*model_, *updates_, ranks_,
                   {.rows = options_.batch,
@@ -167,14 +193,16 @@ Result<void> TrainingRun::run() {
       .decay = data::parse_decay(options_.schedule).value(),
       .final_ratio = options_.final_share};
   // Who sees the journal begin may send a signal to any rank.
-  const Interruption interruption;
+  Interruption interruption(ranks_.is_first() ? fileno(stream_) : -1);
+  if (step_ > 0) interruption.saved(step_);
   if (Result<void> ready = ranks_.agree({}); !ready.ok()) return ready;
   std::optional<journal::RunJournal> journal;  // of the first rank
   if (Result<void> begun = ranks_.agree(begin_journal(journal)); !begun.ok()) return begun;
   const auto begin = std::chrono::steady_clock::now();
   const uint64_t first = step_;
   uint64_t saved = step_;
-  while (step_ < steps_ && !ranks_.any(interruption.requested())) {
+  auto saved_at = begin;
+  while (step_ < steps_ && !is_told_to_stop(interruption)) {
     is_at("training");
     const double rate = data::rate_at(schedule, step_);
     const auto start = std::chrono::steady_clock::now();
@@ -201,9 +229,13 @@ Result<void> TrainingRun::run() {
           "train: the loss of step " + std::to_string(step_) +
               " is not a number; the checkpoint before it is whole: try a lower --lr, and --clip"};
     }
-    if (is_time(options_.save_every)) {
+    const bool is_due = ranks_.is_first() && options_.save_minutes > 0 &&
+                        seconds_since(saved_at) >= 60 * options_.save_minutes;
+    if (is_time(options_.save_every) || ranks_.any(is_due)) {
       if (Result<void> done = ranks_.agree(save_checkpoint()); !done.ok()) return done;
       saved = step_;
+      saved_at = std::chrono::steady_clock::now();
+      interruption.saved(step_);
     }
   }
   if (saved != step_) {

@@ -43,6 +43,8 @@ class TrainingRun {
   // What the run was and came to, for --json.
   nlohmann::json outcome() const;
   bool speaks() const { return ranks_.is_first(); }
+  // The signal that has stopped it, here or on another rank, before its last step; 0: none did.
+  int stopped_by() const { return stopped_by_; }
 
  private:
   struct Part {
@@ -61,11 +63,13 @@ class TrainingRun {
   Result<void> choose_parameters();
   Result<SavedRun> saved_run() const;  // that may be continued so
   Result<void> resume();
+  Error with_way_back(Error error) const;
   Result<void> tell_estimate();
 
   NamedTensors kept_parameters() const;
   nlohmann::json fixed_settings() const;  // what must not change when a run goes on
   Result<void> save_checkpoint();
+  bool is_told_to_stop(const Interruption& interruption);  // all ranks agree
   Result<void> write_model();
   Result<void> begin_journal(std::optional<journal::RunJournal>& journal);
 
@@ -102,6 +106,7 @@ class TrainingRun {
   uint64_t trained_parameters_ = 0;
   ResidentPeaks resident_;
   RunEstimate estimate_;
+  int stopped_by_ = 0;
   std::optional<StepMetrics> last_;
   std::vector<std::string> stats_;  // of each rank, as JSON; when the run is over
 };

@@ -1,6 +1,7 @@
 // How a run comes to everything it needs, up to the first step.
 #include <bottomless/bytes.h>
 #include <malloc.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -51,6 +52,12 @@ bool contains_any(const std::string& name, const std::vector<std::string>& parts
 bool is_chosen(const std::string& parameter, const TrainOptions& options) {
   return (options.train_only.empty() || contains_any(parameter, options.train_only)) &&
          !contains_any(parameter, options.freeze);
+}
+
+bool on_same_device(const fs::path& a, const fs::path& b) {
+  struct stat of_a {
+  }, of_b{};
+  return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
 }
 
 double state_bytes(const UpdateOptions& options, at::ScalarType dtype) {
@@ -248,6 +255,12 @@ Result<void> TrainingRun::tell_estimate() {
   if (options_.granted.disk_limit)
     machine.disk_free = std::min(machine.disk_free, *options_.granted.disk_limit);
 
+  std::error_code unknown;
+  machine.checkpoints_free = fs::space(directory_.path, unknown).available;
+  machine.checkpoints_share_disk =
+      std::any_of(options_.granted.disk.begin(), options_.granted.disk.end(),
+                  [this](const fs::path& disk) { return on_same_device(disk, directory_.path); });
+
   RunShape shape;
   std::map<int64_t, uint64_t> layers;
   for (const ParameterSpec& spec : parameters_of(config_)) {
@@ -262,6 +275,7 @@ Result<void> TrainingRun::tell_estimate() {
     shape.parameters += adapters;
     shape.trained = adapters;
   }
+  shape.saved = options_.lora.rank > 0 ? shape.trained : shape.parameters;
   for (const auto& [layer, elements] : layers)
     shape.largest_layer = std::max(shape.largest_layer, elements);
   shape.layers = static_cast<uint64_t>(config_.layers);
@@ -362,6 +376,7 @@ nlohmann::json TrainingRun::outcome() const {
                          {"read_bytes", estimate_.all.read},
                          {"written_bytes", estimate_.all.written},
                          {"received_bytes", estimate_.received},
+                         {"checkpoint_bytes", estimate_.checkpoint},
                          {"network_seconds", estimate_.network_seconds}};
   if (last_) outcome["last"] = nlohmann::json::parse(line_of(*last_));
   if (runtime_) outcome["stats"] = nlohmann::json::parse(to_json(runtime_->stats()));

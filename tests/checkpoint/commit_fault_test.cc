@@ -80,6 +80,42 @@ TEST_P(CommitFaults, AtEveryRequestLeaveTheOldOrTheNew) {
   EXPECT_TRUE(failures > 20 || fault() == FileFault::short_transfer) << "hardly anything was tried";
 }
 
+TEST_P(CommitFaults, AtEveryRequestLeaveTheOneBeforeWhereTwoAreKept) {
+  BOTTOMLESS_TRACE_SEED(random_);
+  if (!has_old()) return;
+  const State oldest = random_state(0, 5, 300, random_);
+  SimulatedFiles begun;
+  ASSERT_TRUE(save(begun, kDirectory, oldest, 3, Keep::last_two).ok());
+  ASSERT_TRUE(save(begun, kDirectory, old_, 3, Keep::last_two).ok());
+  for (uint64_t n = 0;; ++n) {
+    SCOPED_TRACE("request " + std::to_string(n));
+    ASSERT_LT(n, 1000u);
+    const auto files = begun.after_kill();
+    files->faults = {fault(), n};
+    const Result<Removed> saved = save(*files, kDirectory, new_, 3, Keep::last_two);
+    const bool fired = files->faults.fired > 0;
+    const auto look = [&](SimulatedFiles& left) {
+      const bool found = is_new(left);
+      EXPECT_TRUE(found || !saved.ok()) << "the save had returned";
+      const Result<State> before = load(left, kDirectory, kPreviousManifestName);
+      ASSERT_TRUE(before.ok()) << before.error().message;
+      // A complete one, whichever: the old manifest may not have been readable when it was to be kept, and until the save has
+      // returned, the renaming of one manifest may be on the disk without the other's.
+      EXPECT_TRUE(before.value() == old_ || (fired && before.value() == oldest));
+      EXPECT_TRUE(remove_leftovers(left, kDirectory).ok());
+      EXPECT_EQ(is_new(left), found);
+      EXPECT_EQ(load(left, kDirectory, kPreviousManifestName).value(), before.value());
+      ASSERT_TRUE(save(left, kDirectory, new_, 3, Keep::last_two).ok());
+      EXPECT_EQ(left.list(kDirectory).value().size(), 8u) << "two of three shards and a manifest";
+    };
+    look(*files->after_kill());
+    look(*files->after_power_cut(Survives::nothing, random_));
+    look(*files->after_power_cut(Survives::everything, random_));
+    for (int i = 0; i < 3; ++i) look(*files->after_power_cut(Survives::something, random_));
+    if (HasFailure() || !fired) break;
+  }
+}
+
 using PassingFaults = CommitFaults;  // after which the process goes on
 
 TEST_P(PassingFaults, AreOverAfterTheNextSave) {

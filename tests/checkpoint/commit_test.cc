@@ -72,6 +72,33 @@ TEST_F(CommitTest, EachReplacesTheOneBeforeAndItsFiles) {
   }
 }
 
+TEST_F(CommitTest, KeepsTheOneBeforeWhereTwoAreKept) {
+  State before;
+  for (uint64_t step = 1; step <= 4; ++step) {
+    const State saved = state(step);
+    ASSERT_TRUE(save(files_, directory_, saved, 3, Keep::last_two).ok());
+    EXPECT_EQ(load(files_, directory_).value(), saved);
+    Names expected = names_of(load_manifest(files_, directory_).value());
+    if (step > 1) {
+      EXPECT_EQ(load(files_, directory_, kPreviousManifestName).value(), before);
+      expected.merge(names_of(load_manifest(files_, directory_, kPreviousManifestName).value()));
+      expected.insert(std::string(kPreviousManifestName));
+    }
+    EXPECT_EQ(names_in(files_, directory_), expected);
+    ASSERT_TRUE(remove_leftovers(files_, directory_).ok());
+    EXPECT_EQ(names_in(files_, directory_), expected);
+    before = saved;
+  }
+  // By hand, when the last one is damaged.
+  ASSERT_TRUE(files_.rename(directory_ / kPreviousManifestName, directory_ / kManifestName).ok());
+  const State after = state(4);
+  ASSERT_TRUE(save(files_, directory_, after, 3, Keep::last_two).ok());
+  EXPECT_EQ(load(files_, directory_).value(), after);
+  EXPECT_EQ(load(files_, directory_, kPreviousManifestName).value().step, 3u);
+  ASSERT_TRUE(save(files_, directory_, state(5)).ok());
+  EXPECT_EQ(names_in(files_, directory_), names_of(load_manifest(files_, directory_).value()));
+}
+
 TEST_F(CommitTest, RemovesItsOwnLeftoversAndNothingElse) {
   ASSERT_TRUE(save(files_, directory_, state(5)).ok());
   const Names others{"model.safetensors", "notes.txt", "manifest.json.bak",

@@ -54,18 +54,18 @@ Result<FileEntry> save_rank(Files& files, const std::filesystem::path& directory
 }
 
 Result<Removed> save(Files& files, const std::filesystem::path& directory, const State& state,
-                     uint32_t ranks) {
+                     uint32_t ranks, Keep keep) {
   Manifest manifest{state.step, {}, R"({"lr":0.001})"};
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     Result<FileEntry> entry = save_rank(files, directory, state, rank, ranks);
     if (!entry.ok()) return entry.error();
     manifest.files.push_back(std::move(entry).value());
   }
-  return commit(files, directory, manifest);
+  return commit(files, directory, manifest, keep);
 }
 
-Result<State> load(Files& files, const std::filesystem::path& directory) {
-  const Result<Manifest> manifest = load_manifest(files, directory);
+Result<State> load(Files& files, const std::filesystem::path& directory, std::string_view name) {
+  const Result<Manifest> manifest = load_manifest(files, directory, name);
   if (!manifest.ok()) return manifest.error();
   const Result<Verified> verified = verify(files, directory, manifest.value());
   if (!verified.ok()) return verified.error();

@@ -36,9 +36,10 @@ TensorSpec spec_of(std::string name, Dtype dtype, std::vector<uint64_t> shape);
 Result<FileEntry> save_rank(Files& files, const std::filesystem::path& directory,
                             const State& state, uint32_t rank, uint32_t ranks, size_t piece = 700);
 Result<Removed> save(Files& files, const std::filesystem::path& directory, const State& state,
-                     uint32_t ranks = 3);
+                     uint32_t ranks = 3, Keep keep = Keep::last);
 
 // All of it, verified, and read once more.
-Result<State> load(Files& files, const std::filesystem::path& directory);
+Result<State> load(Files& files, const std::filesystem::path& directory,
+                   std::string_view name = kManifestName);
 
 }  // namespace bottomless

@@ -35,7 +35,7 @@ CHANGES = [
 # Another model or other data, which other tests have, or what must change no bit.
 OTHERS = {
     "--model", "--data", "--out", "--tokenizer", "--vocabulary", "--resume", "--memory", "--disk", "--disk-limit", "--stage", "--deadline",
-    "--merge", "--eval-every", "--save-every", "--dry-run", "--json", "--help",
+    "--merge", "--eval-every", "--save-every", "--save-minutes", "--dry-run", "--json", "--help",
 }  # fmt: skip
 
 

@@ -136,7 +136,7 @@ def test_a_signal_to_one_rank_stops_all(data, tmp_path):
     wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 1, processes[1])
     processes[1].send_signal(signal.SIGTERM)
     ended = finish(processes)
-    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert [code for code, _, _ in ended] == [128 + signal.SIGTERM] * 2, ended
     assert "--resume goes on" in ended[0][2]
     assert (out / "checkpoint" / "manifest.json").exists()
 

@@ -182,6 +182,30 @@ TEST(EstimateTable, OfSeveralRanksHasTheNetwork) {
   EXPECT_NE(table.find("Limited by the network"), std::string::npos) << table;
 }
 
+TEST(EstimateTable, HasTheRoomThatCheckpointsNeed) {
+  RunShape shape = kShape;
+  shape.saved = shape.parameters;
+  RunMachine machine = kMachine;
+  machine.checkpoints_free = 200_GiB;
+  const RunEstimate found = estimate(shape, machine);
+  EXPECT_EQ(found.checkpoint, 36'000'000'000u);
+  std::string table = table_of(found, shape, machine);
+  EXPECT_NE(
+      table.find("checkpoints  100.58 GiB for the last two and the next one; 200 GiB are free "
+                 "there\n"),
+      std::string::npos)
+      << table;
+  machine.checkpoints_share_disk = true;  // 44 GiB more
+  table = table_of(found, shape, machine);
+  EXPECT_EQ(table.find("too little"), std::string::npos) << table;
+  machine.checkpoints_free = 120_GiB;
+  table = table_of(found, shape, machine);
+  EXPECT_NE(table.find("too little: make room, or have one at the end only (--save-minutes 0), "
+                       "33.53 GiB\n"),
+            std::string::npos)
+      << table;
+}
+
 TEST(EstimateTable, SaysWhatToDoWhenItCannotWork) {
   RunMachine machine = kMachine;
   machine.memory_limit = 512_MiB;
