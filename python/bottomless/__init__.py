@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import operator
 import os
 from typing import Any, Iterable, Sequence, Union
 
@@ -50,9 +51,9 @@ class Runtime:
             raise ValueError(f"bottomless: update_in_backward {update_in_backward}: must be a number of backward passes")
         directories = [disk] if isinstance(disk, (str, os.PathLike)) else list(disk)
         self._core: _core.Runtime | None = _core.Runtime(
-            memory=_core.automatic_memory() if memory == "auto" else _bytes(memory),
+            memory=_core.automatic_memory() if memory == "auto" else _bytes(memory, "memory"),
             disk=[os.fspath(directory) for directory in directories],
-            disk_limit=None if disk_limit is None else _bytes(disk_limit),
+            disk_limit=None if disk_limit is None else _bytes(disk_limit, "disk_limit"),
             # In backward there is enough computing to hide an update's bytes; waiting, it would keep its gradient.
             deferred_updates=deferred_updates and not update_in_backward,
             recorded=recorded,
@@ -179,8 +180,20 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _bytes(size: int | str) -> int:
-    return size if isinstance(size, int) else _core.parse_bytes(size)
+def _bytes(size: int | str, name: str) -> int:
+    if isinstance(size, str):
+        try:
+            return _core.parse_bytes(size)
+        except ValueError as error:
+            raise ValueError(str(error).replace("bottomless: ", f"bottomless: {name}: ", 1)) from None
+    wanted = "a number of bytes from 0 to 2**63 - 1, or text such as '4GiB'"
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise TypeError(f"bottomless: {name}={size!r}: must be {wanted}") from None
+    if isinstance(size, bool) or not 0 <= number < 1 << 63:
+        raise ValueError(f"bottomless: {name}={size!r}: must be {wanted}")
+    return number
 
 
 def _label(core: _core.Runtime, tensors: Iterable[object], kind: str) -> None:

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/command_problem.h"
 #include "cli/command_line.h"
 #include "cli/verbs.h"
 
@@ -53,13 +54,13 @@ int main(int count, char** raw) {
       add_bench_in_python);
 
   try {
-    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-    app.parse(arguments);
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    app.parse(reversed);                  // CLI11 takes them from the back
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "bottomless: %s\nsee 'bottomless --help' or 'bottomless VERB --help'\n",
-                 error.what());
+                 bottomless::command_problem(app, arguments, error.what()).c_str());
     return kUsage;
   }
   const auto chosen = std::find_if(verbs.begin(), verbs.end(),

@@ -11,6 +11,18 @@ using nlohmann::json;
 constexpr const char* kForms =
     R"(write {"text": ...}, {"prompt": ..., "response": ...} or {"messages": [{"role": ..., "content": ...}]})";
 
+constexpr const char* kLines =
+    "each line must be one JSON object by itself, as jq -c '.[]' makes them of an array and jq -c "
+    ". of "
+    "objects over several lines";
+
+char first_letter(std::string_view line) {
+  const size_t at = line.find_first_not_of(" \t\r");
+  return at == std::string_view::npos ? '\0' : line[at];
+}
+bool starts_array(std::string_view line) { return first_letter(line) == '['; }
+bool starts_object(std::string_view line) { return first_letter(line) == '{'; }
+
 Error wrong(const std::string& where, const std::string& what, const std::string& advice) {
   return {Code::invalid_argument, "read the sample in " + where + ": " + what + "; " + advice};
 }
@@ -74,11 +86,15 @@ Result<Sample> parse_sample(std::string_view line, const std::string& where) {
   try {
     object = json::parse(line);
   } catch (const json::parse_error& error) {
+    if (starts_array(line)) return wrong(where, "a JSON array begins there", kLines);
+    if (starts_object(line) && error.byte > line.size())
+      return wrong(where, "it is not JSON by itself: the object does not end on the line", kLines);
     return wrong(where, "it is not JSON from byte " + std::to_string(error.byte) + " on",
                  "each line must be one JSON object, such as {\"text\": ...}");
   } catch (const json::exception&) {  // a number that no double holds
     return wrong(where, "a number in it is too large", "write it as a string");
   }
+  if (object.is_array()) return wrong(where, "it is a JSON array", kLines);
   if (!object.is_object()) return wrong(where, "it is no JSON object", kForms);
   if (const std::string* text = string_at(object, "text")) return Sample(Text{*text});
   if (const std::string* prompt = string_at(object, "prompt")) {
@@ -92,6 +108,10 @@ Result<Sample> parse_sample(std::string_view line, const std::string& where) {
   }
   if (const auto list = object.find("conversations"); list != object.end()) {
     return parse_chat(*list, where, "conversations", "from", "value");
+  }
+  for (const char* name : {"text", "prompt"}) {
+    if (object.contains(name))
+      return wrong(where, std::string("its '") + name + "' is no string", kForms);
   }
   return wrong(where, "it has none of the names 'text', 'prompt', 'messages' and 'conversations'",
                kForms);

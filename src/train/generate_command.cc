@@ -14,6 +14,7 @@
 #include "train/granted_options.h"
 #include "train/lora.h"
 #include "train/model_directory.h"
+#include "train/number_checks.h"
 #include "train/resident_peaks.h"
 #include "train/run_directory.h"
 #include "train/token_encoder.h"
@@ -45,14 +46,14 @@ void add_options(CLI::App& app, GenerateOptions& options) {
                "The prompt is what a user says: written as the model's chat template wants it");
   add_granted_options(app, options.granted);
   app.add_option("--tokens", options.tokens, "At most so many new ones")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above(0))
       ->capture_default_str();
   app.add_option("--temperature", options.temperature,
                  "0: always the likeliest (default: as the model's generation_config.json says)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--top-k", options.top_k, "Only the k likeliest")->check(CLI::NonNegativeNumber);
+      ->check(number_from(0));
+  app.add_option("--top-k", options.top_k, "Only the k likeliest")->check(number_from(0));
   app.add_option("--top-p", options.top_p, "Only the likeliest that have this probability")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_between(0.0, 1.0));
   app.add_option("--seed", options.seed, "The same seed, the same text")->capture_default_str();
   app.add_option("--precision", options.precision, "Instead of that of the files")
       ->check(CLI::IsMember({"float32", "bfloat16"}));

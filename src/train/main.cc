@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/command_problem.h"
 #include "torch/errors.h"
 #include "train/commands.h"
 
@@ -37,7 +39,9 @@ int run(int count, char** arguments) {
   } catch (const CLI::Success& wanted) {  // --help
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "bottomless: %s\nsee 'bottomless VERB --help'\n", error.what());
+    const std::vector<std::string> words(arguments + 1, arguments + count);
+    std::fprintf(stderr, "bottomless: %s\nsee 'bottomless VERB --help'\n",
+                 command_problem(app, words, error.what()).c_str());
     return kUsage;
   }
   const auto chosen = std::find_if(verbs.begin(), verbs.end(),

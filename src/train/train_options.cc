@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "train/number_checks.h"
 #include "train/presets.h"
 
 namespace bottomless::train {
@@ -30,37 +31,37 @@ void add_what(CLI::App& app, TrainOptions& options) {
       "--tokenizer", options.tokenizer,
       "For a preset: a directory with a tokenizer (default: one is trained on the data)");
   app.add_option("--vocabulary", options.vocabulary, "Tokens of a tokenizer that is trained")
-      ->check(CLI::Range(300, 1'000'000))
+      ->check(number_between(300, 1'000'000))
       ->capture_default_str();
 }
 
 void add_amount(CLI::App& app, TrainOptions& options) {
   app.add_option("--epochs", options.epochs, "How often to go through the data")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above(0))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Optimizer steps, instead of epochs")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   app.add_option("--length", options.length,
                  "Tokens of a row (default: 1024, or the most that the model takes)")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+      ->check(number_between(2, 1 << 24));
   app.add_option("--batch", options.batch, "Rows of a micro-batch")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above(0))
       ->capture_default_str();
   app.add_option("--accumulate", options.accumulate,
                  "Micro-batches of a step, on each rank; they pass each layer together, so more of "
                  "them read "
                  "no more")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above(0))
       ->capture_default_str();
   app.add_option(
          "--stage", options.stage,
          "On several ranks (torchrun, mpirun): 1 shards the optimizer's states, 2 gradients, "
          "too, 3 parameters, too")
-      ->check(CLI::Range(1, 3))
+      ->check(number_between(1, 3))
       ->capture_default_str();
   app.add_option("--deadline", options.deadline_seconds,
                  "Seconds that a rank waits for another one that gives no sign of going on")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->check(number_between(1, 1e9))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Of order, chance and new parameters")
       ->capture_default_str();
@@ -71,31 +72,31 @@ void add_change(CLI::App& app, TrainOptions& options) {
       ->check(CLI::IsMember(optimizer_names()))
       ->capture_default_str();
   app.add_option("--lr", options.rate, "The highest learning rate")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   app.add_option("--schedule", options.schedule, "How the rate falls after the warm-up")
       ->check(CLI::IsMember({"cosine", "linear", "constant"}))
       ->capture_default_str();
   app.add_option("--warm-up", options.warm_up, "Steps in which it rises (default: 3 % of all)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from(0));
   app.add_option("--final-lr", options.final_share, "Of the highest, in the last step")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_between(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--weight-decay", options.update.weight_decay, "Of matrices")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   app.add_option("--beta1", options.update.beta1)
-      ->check(CLI::Range(0.0, 0.99999))
+      ->check(number_between(0.0, 0.99999))
       ->capture_default_str();
   app.add_option("--beta2", options.update.beta2)
-      ->check(CLI::Range(0.0, 0.9999999))
+      ->check(number_between(0.0, 0.9999999))
       ->capture_default_str();
   app.add_option("--momentum", options.update.momentum, "Of sgd")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_between(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--clip", options.update.max_norm,
                  "The greatest norm of all gradients; 0: never, and layers are updated at once")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   static const std::map<std::string, optim::States> kStates = {
       {"float32", optim::States::float32},
@@ -112,7 +113,7 @@ void add_change(CLI::App& app, TrainOptions& options) {
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
   app.add_option("--dropout", options.dropout, "Instead of what the model's configuration says")
-      ->check(CLI::Range(0.0, 0.99));
+      ->check(number_between(0.0, 0.99));
 }
 
 void add_parts(CLI::App& app, TrainOptions& options) {
@@ -125,15 +126,15 @@ void add_parts(CLI::App& app, TrainOptions& options) {
   auto* lora =
       app.add_option("--lora", options.lora.rank,
                      "Train adapters of this rank beside the model (LoRA), written for PEFT")
-          ->check(CLI::PositiveNumber)
+          ->check(number_above(0))
           ->excludes(train)
           ->excludes(freeze);
   app.add_option("--lora-alpha", options.lora.alpha, "Adapters count alpha / rank")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above(0))
       ->capture_default_str()
       ->needs(lora);
   app.add_option("--lora-dropout", options.lora.dropout)
-      ->check(CLI::Range(0.0, 0.99))
+      ->check(number_between(0.0, 0.99))
       ->capture_default_str()
       ->needs(lora);
   app.add_option("--lora-targets", options.lora.targets,
@@ -146,17 +147,17 @@ void add_parts(CLI::App& app, TrainOptions& options) {
 
 void add_written(CLI::App& app, TrainOptions& options) {
   app.add_option("--eval", options.evaluation_share, "Share of the documents kept for evaluation")
-      ->check(CLI::Range(0.0, 0.5))
+      ->check(number_between(0.0, 0.5))
       ->capture_default_str();
   app.add_option("--eval-every", options.evaluate_every, "Steps (default: at the end)")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   app.add_option("--save-every", options.save_every,
                  "Steps between checkpoints, besides those by time, at the end and when told to "
                  "stop")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above(0));
   app.add_option("--save-minutes", options.save_minutes,
                  "Minutes between checkpoints; the last two are kept; 0: none by time")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0))
       ->capture_default_str();
   app.add_flag("--dry-run", options.dry_run, "Only tell what the run would need and take");
   app.add_flag("--json", options.json, "Print the outcome as a last line of JSON");

@@ -254,6 +254,24 @@ TEST(Doctor, WithoutTorchSaysSoOnce) {
   EXPECT_EQ(said_of_precision(path_with_python(programs, "exit 1", "exit 1")), "no finding");
 }
 
+TEST(Command, NamesAVerbOrAnOptionThatThereIsNot) {
+  for (const auto& [words, said] : std::vector<std::pair<std::string, std::string>>{
+           {"trian --model x", "there is no verb 'trian'; did you mean 'train'?"},
+           {"foo", "there is no verb 'foo'"},
+           {"bench dsk", "there is no verb 'dsk'; did you mean 'disk'?"},
+           {"doctor --jsn", "there is no option '--jsn'; did you mean '--json'?"},
+           {"run --memroy 4GiB --disk /tmp x.py",
+            "there is no option '--memroy'; did you mean '--memory'?"},
+           {"run --memory 4GiB x.py", "--disk is required"},
+           {"bench disk --what=3", "there is no option '--what'"},
+           {"doctor more", "more"}}) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 2) << words;
+    EXPECT_EQ(outcome.err.find("bottomless: "), 0u) << outcome.err;
+    EXPECT_NE(outcome.err.find(said), std::string::npos) << words << ": " << outcome.err;
+  }
+}
+
 TEST(Command, WithoutAVerbIsAnErrorOfUsage) {
   EXPECT_EQ(run("").code, 2);
   EXPECT_EQ(run("bench").code, 2);

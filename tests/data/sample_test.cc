@@ -52,11 +52,22 @@ TEST(Sample, WithoutAChatTemplateNamesTheLine) {
 
 TEST(Sample, ThatMeansNothingIsAnErrorThatNamesTheLineAndSaysWhatToDo) {
   const std::pair<const char*, const char*> kCases[] = {
-      {"{\"text\": \"a\"", "not JSON from byte 13 on; each line must be one JSON object"},
+      {"{\"text\": \"a\"",
+       "it is not JSON by itself: the object does not end on the line; each line must be one JSON "
+       "object"},
+      {"{\"text\": a}", "not JSON from byte 10 on; each line must be one JSON object"},
+      {"{", "it is not JSON by itself: the object does not end on the line"},
+      {"[",
+       "a JSON array begins there; each line must be one JSON object by itself, as jq -c '.[]'"},
+      {" [{\"text\": \"a\"},", "a JSON array begins there"},
       {"hello", "not JSON from byte 1 on"},
-      {"[1, 2]", "no JSON object; write {\"text\": ...}"},
+      {"[1, 2]", "it is a JSON array; each line must be one JSON object by itself"},
+      {"7", "no JSON object; write {\"text\": ...}"},
       {"{}", "none of the names 'text', 'prompt', 'messages' and 'conversations'; write"},
-      {R"({"text": 5})", "none of the names"},
+      {R"({"text": 5})", "its 'text' is no string; write"},
+      {R"({"prompt": ["a"], "response": "b"})", "its 'prompt' is no string; write"},
+      {R"({"prompt": null})", "its 'prompt' is no string"},
+      {R"({"messages": "a", "prompt": 1})", "'messages' is no list of messages"},
       {R"({"prompt": "a"})", "a 'prompt' but no 'response' that is a string"},
       {R"({"messages": []})", "'messages' is no list of messages"},
       {R"({"messages": [{"role": "assistant"}]})", "message 1 has no 'role' and 'content'"},

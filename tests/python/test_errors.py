@@ -120,9 +120,26 @@ def test_memory_too_small_for_anything(memory, disk):
         bottomless.limit(memory, disk)
 
 
+@pytest.mark.parametrize(
+    "memory, error", [(-5, ValueError), (1 << 63, ValueError), (1 << 80, ValueError), (True, ValueError), (3.5, TypeError), (["4GiB"], TypeError)]
+)
+@pytest.mark.parametrize("name", ["memory", "disk_limit"])
+def test_sizes_that_are_no_number_of_bytes(memory, error, name, disk):
+    with pytest.raises(error, match=re.escape(f"bottomless: {name}={memory!r}: must be a number of bytes")):
+        bottomless.limit(**{"memory": "16MiB", "disk": disk, name: memory})
+    with bottomless.limit("8MiB", disk):
+        pass  # the failed attempt left nothing behind
+
+
+@pytest.mark.parametrize("name", ["memory", "disk_limit"])
+def test_an_error_of_a_size_names_the_argument(name, disk):
+    with pytest.raises(ValueError, match=f"^bottomless: {name}: read a size from '4 apples'"):
+        bottomless.limit(**{"memory": "16MiB", "disk": disk, name: "4 apples"})
+
+
 @pytest.mark.parametrize("memory", [-1, 3.5, None, ["4GiB"]])
 def test_memory_of_a_wrong_type(memory, disk):
-    with pytest.raises((TypeError, ValueError, OverflowError)):
+    with pytest.raises((TypeError, ValueError)):
         bottomless.limit(memory, disk)
     with bottomless.limit("8MiB", disk):
         pass  # the failed attempt left nothing behind

@@ -88,3 +88,24 @@ def test_every_option_is_in_a_list_here():
     assert outcome.code == 0, outcome.err
     offered = set(re.findall(r"^\s+(?:-\w,)?(--[a-z0-9-]+)", outcome.out, re.MULTILINE))
     assert offered == {name for name, _, _ in CHANGES} | OTHERS
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--lr", "2x"], "--lr: '2x' is not a number from 0 on"),
+    (["--lr", "-1"], "--lr: '-1' is not a number from 0 on"),
+    (["--lr", "nan"], "--lr: 'nan' is not a number from 0 on"),
+    (["--lr", "1e999"], "--lr: '1e999' is not a number from 0 on"),
+    (["--steps", "0"], "--steps: '0' is not a number above 0"),
+    (["--beta2", "1"], "--beta2: '1' is not a number from 0 to 0.9999999"),
+    (["--stage", "4"], "--stage: '4' is not a number from 1 to 3"),
+    (["--weigth-decay", "1"], "there is no option '--weigth-decay'; did you mean '--weight-decay'?"),
+])  # fmt: skip
+def test_a_value_or_a_name_that_is_wrong_is_named(tmp_path, words, said):
+    outcome = run([BINARY, "train", "--model", "gpt-10m", "--data", "x", "--out", tmp_path / "run", *words])
+    assert outcome.code == 2, outcome.err
+    assert outcome.err.splitlines()[0] == f"bottomless: {said}"
+
+
+def test_a_name_that_is_wrong_is_named_before_what_is_missing():
+    outcome = run([BINARY, "train", "--modle", "gpt-10m"])
+    assert (outcome.code, outcome.err.splitlines()[0]) == (2, "bottomless: there is no option '--modle'; did you mean '--model'?")

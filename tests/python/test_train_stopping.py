@@ -130,4 +130,4 @@ def test_a_damaged_checkpoint_names_the_one_before_and_its_advice_works(data, tm
 
 def test_half_an_hour_is_the_default():
     outcome = run([BINARY, "train", "--help"])
-    assert re.search(r"--save-minutes FLOAT:NONNEGATIVE=30", outcome.out), outcome.out
+    assert re.search(r"--save-minutes FLOAT:from 0=30", outcome.out), outcome.out
