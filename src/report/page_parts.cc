@@ -7,7 +7,7 @@
 namespace bottomless {
 namespace {
 
-constexpr double kWidth = 900, kHeight = 240, kLeft = 70, kBottom = 30;
+constexpr double kWidth = 900, kHeight = 240, kLeft = 104, kBottom = 30;
 
 constexpr const char* kStyle =
     R"(body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;background:#fff}

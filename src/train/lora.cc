@@ -79,6 +79,33 @@ uint64_t count_adapter_parameters(const ModelConfig& config, const LoraOptions& 
   return elements;
 }
 
+Result<TensorFileReader> open_adapters(Files& files, const std::filesystem::path& directory) {
+  const Result<LoraOptions> options = read_config(files, directory / kConfig);
+  if (!options.ok()) return options.error();
+  Result<TensorFileReader> file = TensorFileReader::open(files, directory / kWeights);
+  if (!file.ok()) return file;
+  const auto rank = static_cast<uint64_t>(options.value().rank);
+  const auto is_whole = [&](const PlacedTensor& tensor) {
+    const size_t at = tensor.name.rfind(".lora_");
+    if (at == std::string::npos || tensor.shape.size() != 2) return false;
+    const bool is_a = tensor.name.compare(at, 8, ".lora_A.") == 0;
+    std::string other = tensor.name;
+    other[at + 6] = is_a ? 'B' : 'A';
+    return is_floating(tensor.dtype) && tensor.shape[is_a ? 0 : 1] == rank &&
+           file.value().find(other) != nullptr;
+  };
+  for (const PlacedTensor& tensor : file.value().tensors()) {
+    if (is_whole(tensor)) continue;
+    return Error{Code::corrupt, "read the adapters in '" + directory.string() + "': '" +
+                                    tensor.name + "' is not one of a pair of rank " +
+                                    std::to_string(rank) + "; take another copy"};
+  }
+  if (file.value().tensors().empty())
+    return Error{Code::corrupt,
+                 "read the adapters in '" + directory.string() + "': there are none in its file"};
+  return file;
+}
+
 Adapters::~Adapters() {
   for (Place& place : places_) place.linear->low_rank.reset();
 }

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/files.h"
+#include "checkpoint/tensor_file_reader.h"
 #include "train/models/layers.h"
 #include "train/models/model.h"
 #include "train/named_tensor.h"
@@ -27,6 +29,10 @@ struct LoraOptions {
 
 // Numbers in the adapters that attach() would make.
 uint64_t count_adapter_parameters(const ModelConfig& config, const LoraOptions& options);
+
+// The file of the adapters in a directory, when each is whole: a pair of matrices of the rank that the configuration names.
+// Code::not_found: there are no adapters; Code::corrupt names what is not as it should be.
+Result<TensorFileReader> open_adapters(Files& files, const std::filesystem::path& directory);
 
 class Adapters {
  public:

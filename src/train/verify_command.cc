@@ -11,6 +11,7 @@
 #include "checkpoint/verify.h"
 #include "text/tokenizer.h"
 #include "train/commands.h"
+#include "train/lora.h"
 #include "train/model_directory.h"
 #include "train/run_directory.h"
 
@@ -27,23 +28,38 @@ struct Findings {
   Verified verified;
 };
 
-Result<Verified> verify_checkpoint(Files& files, const fs::path& directory) {
-  const Result<Manifest> manifest = load_manifest(files, directory);
+Result<Verified> verify_checkpoint(Files& files, const fs::path& directory, std::string_view name) {
+  const Result<Manifest> manifest = load_manifest(files, directory, name);
   if (!manifest.ok()) return manifest.error();
   return verify(files, directory, manifest.value(), Nonfinite::count);
 }
 
-Result<uint64_t> count_nonfinite_in(const TensorDirectory::Place& place,
-                                    std::vector<std::byte>& buffer) {
+// Reads a whole tensor and adds it to what was verified.
+Result<void> read_through(const TensorFileReader& file, const PlacedTensor& tensor,
+                          std::vector<std::byte>& buffer, Verified& verified) {
   uint64_t found = 0;
-  for (Bytes begin = 0; begin < place.tensor->bytes; begin += kPieceBytes) {
-    const Bytes bytes = std::min<Bytes>(kPieceBytes, place.tensor->bytes - begin);
+  for (Bytes begin = 0; begin < tensor.bytes; begin += kPieceBytes) {
+    const Bytes bytes = std::min<Bytes>(kPieceBytes, tensor.bytes - begin);
     const std::span piece(buffer.data(), bytes);
-    if (Result<void> read = place.file->read(*place.tensor, begin, piece); !read.ok())
-      return read.error();
-    found += count_nonfinite(place.tensor->dtype, piece);
+    if (Result<void> read = file.read(tensor, begin, piece); !read.ok()) return read;
+    found += count_nonfinite(tensor.dtype, piece);
   }
-  return found;
+  if (found > 0) verified.nonfinite.push_back({tensor.name, found});
+  verified.bytes += tensor.bytes;
+  ++verified.tensors;
+  return {};
+}
+
+Result<Verified> verify_adapter(Files& files, const fs::path& directory) {
+  const Result<TensorFileReader> file = open_adapters(files, directory);
+  if (!file.ok()) return file.error();
+  Verified verified;
+  std::vector<std::byte> buffer(kPieceBytes);
+  for (const PlacedTensor& tensor : file.value().tensors()) {
+    if (Result<void> read = read_through(file.value(), tensor, buffer, verified); !read.ok())
+      return read.error();
+  }
+  return verified;
 }
 
 Result<Verified> verify_model(Files& files, const fs::path& directory) {
@@ -54,11 +70,8 @@ Result<Verified> verify_model(Files& files, const fs::path& directory) {
   Verified verified;
   std::vector<std::byte> buffer(kPieceBytes);
   for (const auto& [name, place] : tensors.value().tensors()) {
-    const Result<uint64_t> found = count_nonfinite_in(place, buffer);
-    if (!found.ok()) return found.error();
-    if (found.value() > 0) verified.nonfinite.push_back({name, found.value()});
-    verified.bytes += place.tensor->bytes;
-    ++verified.tensors;
+    if (Result<void> read = read_through(*place.file, *place.tensor, buffer, verified); !read.ok())
+      return read.error();
   }
   if (const auto tokenizer = text::open_tokenizer(directory); !tokenizer.ok())
     return tokenizer.error();
@@ -70,25 +83,35 @@ Result<Verified> verify_model(Files& files, const fs::path& directory) {
   return verified;
 }
 
-// What a directory holds: a run's may hold both.
+// What a directory holds: a run's may hold all of it.
 Result<std::vector<Findings>> run(const fs::path& named) {
   const std::unique_ptr<Files> files = make_files();
   std::vector<Findings> all;
   for (const fs::path& directory : {named, RunDirectory{named}.checkpoint()}) {
-    if (!fs::exists(directory / kManifestName)) continue;
-    const Result<Verified> verified = verify_checkpoint(*files, directory);
-    if (!verified.ok()) return verified.error();
-    all.push_back({directory, "checkpoint", verified.value()});
+    for (const auto& [name, kind] :
+         {std::pair(kManifestName, "checkpoint"), {kPreviousManifestName, "checkpoint before"}}) {
+      if (!fs::exists(directory / name)) continue;
+      const Result<Verified> verified = verify_checkpoint(*files, directory, name);
+      if (!verified.ok()) return verified.error();
+      all.push_back({directory, kind, verified.value()});
+    }
   }
   if (const fs::path directory = model_in(named); fs::exists(directory / "config.json")) {
     const Result<Verified> verified = verify_model(*files, directory);
     if (!verified.ok()) return verified.error();
     all.push_back({directory, "model", verified.value()});
   }
+  for (const fs::path& directory : {named, RunDirectory{named}.adapter()}) {
+    if (!fs::exists(directory / "adapter_config.json")) continue;
+    const Result<Verified> verified = verify_adapter(*files, directory);
+    if (!verified.ok()) return verified.error();
+    all.push_back({directory, "adapter", verified.value()});
+  }
   if (all.empty()) {
     return Error{Code::not_found, "verify '" + named.string() +
-                                      "': it holds no checkpoint (manifest.json) and no model "
-                                      "(config.json); name a directory that does"};
+                                      "': it holds no checkpoint (manifest.json), no model "
+                                      "(config.json) and no adapter (adapter_config.json); name a "
+                                      "directory that does"};
   }
   return all;
 }
@@ -108,7 +131,7 @@ void print(const Findings& findings) {
   std::printf("%s %s: %lu tensors, %s, complete", findings.kind.c_str(), findings.directory.c_str(),
               static_cast<unsigned long>(findings.verified.tensors),
               format_bytes(findings.verified.bytes).c_str());
-  std::printf(findings.kind == "checkpoint" ? ", checksums equal" : "");
+  std::printf(findings.kind.starts_with("checkpoint") ? ", checksums equal" : "");
   std::printf(findings.verified.nonfinite.empty() ? ", all finite\n" : "\n");
   for (const Verified::Found& found : findings.verified.nonfinite) {
     std::printf("  not finite: %lu elements of %s\n", static_cast<unsigned long>(found.elements),
@@ -124,7 +147,8 @@ std::function<int()> add_verify(CLI::App& app) {
     bool json = false;
   };
   auto options = std::make_shared<VerifyOptions>();
-  app.add_option("directory", options->directory, "Of a model, a checkpoint, or a run")->required();
+  app.add_option("directory", options->directory, "Of a model, a checkpoint, adapters, or a run")
+      ->required();
   app.add_flag("--json", options->json, "Print what was found as JSON");
   return [options] {
     const Result<std::vector<Findings>> found = run(options->directory);

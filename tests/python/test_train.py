@@ -139,6 +139,31 @@ def test_verify_finds_a_flipped_bit(trained, tmp_path):
     assert outcome.code == 1 and "optimizer." in outcome.err
 
 
+def test_verify_reads_adapters(data, trained, tmp_path):
+    outcome = train(data, tmp_path / "run", "--steps", "2", "--lora", "4", model=trained[0] / "model")
+    assert outcome.code == 0, outcome.err
+    outcome = run([BINARY, "verify", tmp_path / "run", "--json"])
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert [part["kind"] for part in found] == ["checkpoint", "adapter"]
+    assert found[1]["tensors"] == 2 * 8  # of c_attn in each of 8 layers
+    adapter = tmp_path / "run" / "adapter"
+    file = adapter / "adapter_model.safetensors"
+    whole = file.read_bytes()
+
+    def said(content=whole, **changed):
+        file.write_bytes(content)
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        (adapter / "adapter_config.json").write_text(json.dumps(config | changed))
+        outcome = run([BINARY, "verify", adapter])
+        assert outcome.code == 1, outcome.out
+        return outcome.out + outcome.err
+
+    assert "not finite: 1 elements of base_model.model." in said(whole[:-4] + b"\0\0\xc0\x7f")
+    assert str(file) in said(whole[:-8])
+    assert "is not one of a pair of rank 5" in said(r=5)
+
+
 def test_peft_loads_adapters(data, trained, tmp_path):
     base = trained[0] / "model"
     outcome = train(data, tmp_path / "run", "--steps", "3", "--lora", "4", "--merge", model=base)

@@ -9,6 +9,7 @@
 #include "report/estimate_table.h"
 #include "report/event_record.h"
 #include "report/metrics.h"
+#include "report/page_parts.h"
 #include "report/run_page.h"
 #include "report/training_status.h"
 #include "support/random.h"
@@ -125,6 +126,17 @@ TEST(RunPage, IsOneFileWithAllItsParts) {
   EXPECT_EQ(page.find("inf"), std::string::npos);
   EXPECT_LT(page.size(), 200'000u);
   if (const char* wanted = std::getenv("BOTTOMLESS_PAGE")) std::ofstream(wanted) << page;
+}
+
+// A label that begins left of the chart is cut: "5.47 MiB/s" is read for 555.47.
+TEST(Chart, HasRoomForTheLongestLabel) {
+  constexpr double kWidthOfADigit = 7;  // at the 12 pixels of .label
+  for (const std::string label : {"1023.99 MiB/s", "100.00 tok/s", "0"}) {
+    const std::string chart = chart_begin({.top = label, .bottom = label});
+    double end = 0;
+    ASSERT_EQ(std::sscanf(chart.c_str() + chart.find("<text"), "<text x='%lf'", &end), 1) << chart;
+    EXPECT_GE(end, kWidthOfADigit * static_cast<double>(label.size())) << label;
+  }
 }
 
 TEST(RunPage, OfHardlyAnythingIsAPage) {
