@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from helpers import run
+from helpers import HANGS, run
 
 BINARY = pathlib.Path(sys.executable).parent / "bottomless"
 ENDLESS = ["--steps", "100000", "--length", "32", "--vocabulary", "600"]
@@ -44,7 +44,7 @@ class Stopped:
         self.process.send_signal(number)
 
     def end(self):
-        self.said += self.process.communicate(timeout=120)[1]
+        self.said += self.process.communicate(timeout=HANGS)[1]
         return self.process.returncode
 
 
@@ -66,7 +66,7 @@ def test_a_signal_is_acknowledged_and_its_number_is_in_the_exit_code(data, tmp_p
         if f"step {step + 1} " in line:
             again.send_signal(number)
             break
-    said += again.communicate(timeout=120)[1]
+    said += again.communicate(timeout=HANGS)[1]
     assert again.returncode == 128 + number, said
     assert f"again to stop now, the last checkpoint is step {step}\n" in said, said
 
