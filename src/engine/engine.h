@@ -62,6 +62,8 @@ struct EngineOptions {
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
   LogSink log = [](LogLevel, std::string_view) {};
   const Clock* clock = &Clock::steady();  // of the patience
+  // Called, under the engine's lock, by a thread that is about to wait for room that others hold.
+  std::function<void()> before_waiting = [] {};
 };
 
 struct EngineStats {
@@ -93,6 +95,15 @@ struct Need {
   bool overwritten = false;  // with Access::write: all of it, so what is there need not be fetched
 };
 
+// Where a memory access outside any operation comes from.
+struct Accessor {
+  std::string_view inside;  // the operation on whose thread it happened, if any
+  unsigned holding = 0;     // Pins with anything in them that this thread has in this engine
+  // The thread is one of several that work for some operation, nobody knows which: that holds what
+  // it holds until the access has been served.
+  bool helps = false;
+};
+
 // The pins of one operation; the destructor releases them.
 // Thread-safety: use one object from one thread at a time, but it may move between threads.
 class Pins {
@@ -114,6 +125,7 @@ class Pins {
   uint64_t id_;  // never used again, unlike the address: operations follow each other on one stack
   std::vector<Block*> blocks_;
   bool done_ = false;
+  const Accessor* accessor_ = nullptr;  // of those of touch()
 };
 
 class Engine {
@@ -190,8 +202,8 @@ class Engine {
   StepRecord last_step() const;
 
   // For a fault handler's service thread: makes the block around `address` accessible. False: not
-  // one of ours.
-  Result<bool> touch(const void* address, Access access);
+  // one of ours. Fails when only operations could make room for it that wait for it themselves.
+  Result<bool> touch(const void* address, Access access, const Accessor& accessor = {});
 
   // Around fork(). The copy in the child has no threads: it moves nothing, and only brings in for
   // itself, outside any limit, what was away when it was forked. `children` hangs up when the last
@@ -324,6 +336,7 @@ class Engine {
   Bytes pinned_by(const Pins* pins) const BOTTOMLESS_REQUIRES(mutex_);
   Error too_small(Bytes bytes, const Pins* pins, std::string_view who) const
       BOTTOMLESS_REQUIRES(mutex_);
+  Error held_by_itself(Bytes bytes, const Accessor& accessor) const BOTTOMLESS_REQUIRES(mutex_);
 
   const EngineOptions options_;
   const Bytes planning_bytes_;
@@ -364,6 +377,8 @@ class Engine {
       0;  // of these, waiting for room to pin more
   unsigned stuck_allocating_ BOTTOMLESS_GUARDED_BY(mutex_) =
       0;  // of these, waiting for room to allocate
+  unsigned stuck_accessing_ BOTTOMLESS_GUARDED_BY(mutex_) =
+      0;  // of these, accesses that wait for room inside operations, and these operations
   unsigned stepped_back_ BOTTOMLESS_GUARDED_BY(mutex_) =
       0;  // of these, waiting for others after giving back what they could
   bool short_of_room_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // has ever been

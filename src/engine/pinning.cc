@@ -183,6 +183,7 @@ Result<void> Engine::pin_needs(Pins& pins, std::span<const Need> needs, std::str
     // Another operation needs the room first. What this one pinned earlier it still holds.
     const unsigned holding = pins.blocks_.empty() ? 0 : 1;
     stepped_back_ += holding;
+    options_.before_waiting();
     stall();
     stepped_back_ -= holding;
     if (Result<void> settled = settle(needs, running); !settled.ok()) return settled;
@@ -258,13 +259,14 @@ void Engine::fetch_ahead(std::span<const Need> needs) {
   }
 }
 
-Result<bool> Engine::touch(const void* address, Access access) {
+Result<bool> Engine::touch(const void* address, Access access, const Accessor& accessor) {
   {
     MutexLock lock(mutex_);
     if (find(address) == nullptr) return false;
     ++stats_.faults;
   }
   Pins pins(*this);
+  pins.accessor_ = &accessor;
   const Need need{.address = address, .bytes = 1, .access = access};
   MutexLock lock(mutex_);
   // Work that is being done may be where the access comes from.

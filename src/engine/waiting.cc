@@ -1,5 +1,7 @@
 // Who waits, for what, and when that must end: for room, for transfers, for a disk that is silent.
+#include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "engine/engine.h"
@@ -48,6 +50,20 @@ void Engine::announce() {
   if (waiters_ > 0) changed_.notify_all();
 }
 
+Error Engine::held_by_itself(Bytes bytes, const Accessor& accessor) const {
+  const std::string inside(accessor.inside.empty() ? "an operation" : accessor.inside);
+  const unsigned known = 1 + std::max(accessor.holding, 1u);  // the access, and what it is inside
+  const unsigned others = holders_ - std::min(holders_, known);
+  const Bytes two = 2 * block_bytes_;  // an instruction may read one and write another
+  return {Code::no_memory,
+          "serve a memory access inside " + inside + ": it needs " + format_bytes(bytes) +
+              ", but " + inside + " and " + std::to_string(others) + " other operations hold " +
+              format_bytes(heap_->in_use()) + " of " + format_bytes(heap_->budget()) +
+              " and cannot go on before it is served; the limit is " +
+              format_bytes(options_.limit) + " (--memory); raise it to at least " +
+              format_bytes(options_.limit + two)};
+}
+
 Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, std::string_view who,
                                    bool& stepped_back) {
   const uint64_t broken_before = broken_writes_;
@@ -59,7 +75,11 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
   const Places::Leave leave = phase == Phase::pinning ? Places::Leave::none
                               : bytes <= charge_step_ ? Places::Leave::half
                                                       : Places::Leave::all;
+  // An access inside an operation cannot step back: what the operation holds it goes on holding.
+  const Accessor* accessor = pins != nullptr ? pins->accessor_ : nullptr;
+  const unsigned inside = accessor != nullptr ? accessor->holding : 0;
   Waiting waiting;
+  uint64_t quiet_since = changes_;
   for (;;) {
     if (make_room(bytes, leave, Urgency::now)) return {};
     if (broken_writes_ != broken_before) {
@@ -72,25 +92,41 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
         return Error{refusal_->code,
                      "make room for " + std::string(who) + ": " + refusal_->message};
       }
-      const unsigned others = holders_ - me;
-      if (others == stepped_back_) return too_small(unclaimed, pins, who);
-      if (others == stepped_back_ + stuck_pinning_ + stuck_allocating_) {
+      const unsigned others = holders_ - me - inside;
+      if (others == stepped_back_) {
+        if (inside > 0) return held_by_itself(bytes, *accessor);
+        return too_small(unclaimed, pins, who);
+      }
+      if (others == stepped_back_ + stuck_pinning_ + stuck_allocating_ + stuck_accessing_) {
         // Nobody runs who could give something back.
-        if (phase == Phase::pinning) {
+        if (inside > 0) {
+          if (stuck_pinning_ + stuck_allocating_ == 0) return held_by_itself(bytes, *accessor);
+          announce();  // those who are pinning step back, those who allocate can fail
+        } else if (phase == Phase::pinning) {
           stepped_back = true;
           return {};
         }
-        if (stuck_pinning_ == 0) return too_small(unclaimed, pins, who);
-        announce();  // those who are pinning step back
+        if (phase == Phase::allocating) {
+          if (stuck_pinning_ == 0) return too_small(unclaimed, pins, who);
+          announce();  // those who are pinning step back
+        }
       }
     }
-    unsigned& stuck = phase == Phase::pinning ? stuck_pinning_ : stuck_allocating_;
-    stuck += me;
+    unsigned& stuck = inside > 0                ? stuck_accessing_
+                      : phase == Phase::pinning ? stuck_pinning_
+                                                : stuck_allocating_;
+    options_.before_waiting();
+    stuck += me + inside;
     ++short_of_room_now_;
     Result<void> waited = stall(waiting, who);
     --short_of_room_now_;
-    stuck -= me;
+    stuck -= me + inside;
     if (!waited.ok()) return waited;
+    if (accessor != nullptr && accessor->helps) {
+      if (waiting.told && changes_ == quiet_since) return held_by_itself(bytes, *accessor);
+      if (changes_ != quiet_since) waiting = {};
+      quiet_since = changes_;
+    }
   }
 }
 

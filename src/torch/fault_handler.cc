@@ -28,6 +28,7 @@ namespace {
 struct Request {
   const void* address;
   Access access;
+  FaultHandler::Origin origin;
   std::atomic<uint32_t> answer;  // 0: waiting, then one of the below; futex word
 };
 constexpr uint32_t kServed = 1;
@@ -37,6 +38,8 @@ constexpr uint32_t kNotOurs = 2;
 struct HandlerState {
   FaultHandler::Owns owns;
   FaultHandler::ServeHere serve_here;
+  FaultHandler::OriginHere origin_here;
+  FaultHandler* handler;
   int requests;
   // Who gets what is not ours. Never changed in place, because a handler may be reading it, and
   // never freed: programs install a handful in their life.
@@ -71,6 +74,8 @@ const struct sigaction* kept(const struct sigaction& action) noexcept {
 
 HandlerState g_handler;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a handler
                          // has no other argument
+
+thread_local bool t_serves = false;  // this thread is a service thread
 
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, nullptr, nullptr, 0);
@@ -114,8 +119,9 @@ void handle(int signal, siginfo_t* info, void* context) {
   const bool by_access = info->si_code == SEGV_ACCERR || info->si_code == SEGV_MAPERR;
   bool served = false;
   if (by_access && g_handler.owns(info->si_addr)) {
-    Request request{info->si_addr, was_write(context) ? Access::write : Access::read, {0}};
+    Request request{info->si_addr, was_write(context) ? Access::write : Access::read, {}, {0}};
     const std::optional<bool> here = g_handler.serve_here(request.address, request.access);
+    if (!here) request.origin = g_handler.origin_here();
     served = here ? *here : ask_service_thread(request);
   }
   errno = saved;
@@ -124,7 +130,8 @@ void handle(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
-Result<void> FaultHandler::start(Owns owns, ServeHere serve_here, Serve serve) {
+Result<void> FaultHandler::start(Owns owns, ServeHere serve_here, OriginHere origin_here,
+                                 Serve serve) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "make a pipe for the fault handler");
   requests_out_ = UniqueFd(ends[0]);
@@ -132,10 +139,10 @@ Result<void> FaultHandler::start(Owns owns, ServeHere serve_here, Serve serve) {
   serve_ = std::move(serve);
   g_handler.owns = owns;
   g_handler.serve_here = serve_here;
+  g_handler.origin_here = origin_here;
+  g_handler.handler = this;
   g_handler.requests = requests_in_.get();
-  Result<Thread> thread = Thread::start("bl-faults", [this] { run(); });
-  if (!thread.ok()) return std::move(thread).error();
-  thread_ = std::move(thread).value();
+  if (Result<void> started = start_thread(); !started.ok()) return started;
 
   struct sigaction action {};
   action.sa_sigaction = &handle;
@@ -179,20 +186,42 @@ void compute_alone() {
   if (set_threads != nullptr) set_threads(1);
 }
 
+Result<void> FaultHandler::start_thread() {
+  MutexLock lock(mutex_);
+  if (listening_.load() > 0) return {};  // somebody else has started one
+  listening_.fetch_add(1);
+  Result<Thread> thread = Thread::start("bl-faults", [this] { run(); });
+  if (!thread.ok()) {
+    listening_.fetch_sub(1);
+    return std::move(thread).error();
+  }
+  threads_.push_back(std::move(thread).value());
+  return {};
+}
+
+void FaultHandler::before_waiting() {
+  if (!t_serves || g_handler.handler->listening_.load() > 0) return;
+  if (Result<void> started = g_handler.handler->start_thread(); !started.ok())
+    std::fprintf(stderr, "bottomless: serve faults: %s\n", started.error().message.c_str());
+}
+
 void FaultHandler::run() {
   compute_alone();
+  t_serves = true;
   for (;;) {
     Request* request = nullptr;
     const ssize_t got = read(requests_out_.get(), &request, sizeof request);
     if (got < 0 && errno == EINTR) continue;
+    listening_.fetch_sub(1);
     if (got != sizeof request) return;
-    Result<bool> served = serve_(request->address, request->access);
+    Result<bool> served = serve_(request->address, request->access, request->origin);
     if (!served.ok()) {
       // The program cannot be told by an exception: it touched memory directly. Say why before it
       // ends.
       std::fprintf(stderr, "bottomless: bring back the memory at %p: %s\n", request->address,
                    served.error().message.c_str());
     }
+    listening_.fetch_add(1);
     request->answer.store(served.ok() && served.value() ? kServed : kNotOurs,
                           std::memory_order_release);
     futex(request->answer, FUTEX_WAKE_PRIVATE, 1);

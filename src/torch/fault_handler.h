@@ -1,34 +1,51 @@
 // The safety net under everything that touches a tensor's memory without an operator: numpy, a
 // compiled kernel, a raw pointer, another thread. An access to an absent block, or a write to a
 // clean one, raises SIGSEGV; the handler hands it to a service thread, which may take locks and
-// wait for a disk, and goes on when the block is there. Faults elsewhere go to whoever handled
-// SIGSEGV before, or asked to since.
-// Thread-safety: start() once.
+// wait for a disk, and goes on when the block is there. While a service thread waits for room that
+// operators hold, another one listens: the access that it waits for may come from such an operator.
+// Faults elsewhere go to whoever handled SIGSEGV before, or asked to since.
+// Thread-safety: start() once; the rest from any thread.
 // Lifetime: must live as long as the process.
 #pragma once
 #include <bottomless/result.h>
 #include <signal.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
+#include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "io/unique_fd.h"
 #include "memory/access.h"
 
 namespace bottomless {
 
+class OperatorScope;
+
 class FaultHandler {
  public:
+  // What a thread was doing when it faulted; the scope lives until the fault has been answered.
+  struct Origin {
+    const OperatorScope* scope = nullptr;
+    bool in_parallel_region = false;
+  };
   // Called in signal context: is this address one to serve? Must be async-signal-safe.
   using Owns = bool (*)(const void* address);
   // Called in signal context for an address that is ours: whether that has served it, or none when
   // it is for the service thread to do.
   using ServeHere = std::optional<bool> (*)(const void* address, Access access);
-  // Called on the service thread: make it accessible; false if it is not ours after all.
-  using Serve = std::function<Result<bool>(const void* address, Access access)>;
+  // Called in signal context for an address that is for the service thread.
+  using OriginHere = Origin (*)();
+  // Called on a service thread: make it accessible; false if it is not ours after all.
+  using Serve =
+      std::function<Result<bool>(const void* address, Access access, const Origin& origin)>;
 
-  Result<void> start(Owns owns, ServeHere serve_here, Serve serve);
+  Result<void> start(Owns owns, ServeHere serve_here, OriginHere origin_here, Serve serve);
+
+  // To be called by whoever is about to wait for room, on whatever thread.
+  static void before_waiting();
 
   // In the place of libc's own, see system_calls.h: whoever installs a handler for SIGSEGV after us
   // gets the faults that are not ours instead of all of them.
@@ -38,11 +55,15 @@ class FaultHandler {
 
  private:
   void run();
+  Result<void> start_thread();
 
   Serve serve_;
   UniqueFd requests_in_;
   UniqueFd requests_out_;
-  Thread thread_;
+  std::atomic<int> listening_{0};  // service threads that wait for a request, or begin to
+  Mutex mutex_;
+  // At most as many as accesses ever waited for room at once, and one.
+  std::vector<Thread> threads_ BOTTOMLESS_GUARDED_BY(mutex_);
 };
 
 // For threads of ours in which updates that waited may run: kernels start no threads there. These would inherit the blocked

@@ -24,7 +24,7 @@ namespace {
 // any tensor.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
-thread_local OperatorScope* t_current = nullptr;
+constinit thread_local OperatorScope* t_current = nullptr;
 // Names live as long as the process. Relaxed: nothing is read through it but the name.
 std::atomic<const char*> latest_name{""};
 
@@ -112,6 +112,15 @@ OperatorScope::PerSession& OperatorScope::of(Session& session) {
     if (known.session.get() == &session) return known;
   }
   return sessions_.emplace_back(Process::get().sessions().use(session));
+}
+
+unsigned OperatorScope::holding(const Engine& engine) const {
+  unsigned count = outer_ != nullptr ? outer_->holding(engine) : 0;
+  for (const PerSession& known : sessions_) {
+    if (&known.session->engine() == &engine && known.pins != nullptr && !known.pins->empty())
+      ++count;
+  }
+  return count;
 }
 
 Pins* OperatorScope::pins_of(Session& session) {

@@ -33,11 +33,16 @@ class OperatorScope {
   OperatorScope(const OperatorScope&) = delete;
   OperatorScope& operator=(const OperatorScope&) = delete;
 
+  // May be asked by the handler of a fault. The loader may allocate it for the thread then: one
+  // that accesses a tensor's memory is not amid an allocation.
   static OperatorScope* current();
   // The operator that began last, on whatever thread; for people.
   static const char* latest();
 
   std::string_view name() const { return name_; }
+  // Pins in that engine that this operator and those around it hold. Asked by a service thread,
+  // while the operator's own waits for it.
+  unsigned holding(const Engine& engine) const;
   // Where allocations and frees of this operator in `session` are pinned; null while allocations
   // are lazy.
   Pins* pins_of(Session& session);

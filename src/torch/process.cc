@@ -1,5 +1,6 @@
 #include "torch/process.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -35,6 +36,26 @@ std::optional<bool> Process::serve_in_handler(const void* address, Access access
       "bottomless: a forked process could not read a tensor that was on disk when it was forked\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kWhy.data(), kWhy.size());
   return false;
+}
+
+// In signal context.
+FaultHandler::Origin Process::origin_in_handler() {
+  return {OperatorScope::current(), at::in_parallel_region()};
+}
+
+Result<bool> Process::serve(const void* address, Access access,
+                            const FaultHandler::Origin& origin) {
+  Session* session = owner_of(address);
+  if (session == nullptr) return false;
+  Accessor accessor;
+  if (origin.scope != nullptr) {
+    accessor.inside = origin.scope->name();
+    accessor.holding = origin.scope->holding(session->engine());
+  } else if (origin.in_parallel_region) {
+    accessor.inside = OperatorScope::latest();
+    accessor.helps = true;
+  }
+  return session->engine().touch(address, access, accessor);
 }
 
 void Process::touch_in_child(Session& session, const void* address, Bytes bytes, Access access) {
@@ -83,10 +104,9 @@ void Process::after_fork_in_child() BOTTOMLESS_NOT_ANALYSED {
 Result<void> Process::install() {
   if (installed_) return {};
   Result<void> started = fault_handler_.start(
-      &owns_in_handler, &serve_in_handler,
-      [this](const void* address, Access access) -> Result<bool> {
-        Session* session = owner_of(address);
-        return session == nullptr ? Result<bool>(false) : session->engine().touch(address, access);
+      &owns_in_handler, &serve_in_handler, &origin_in_handler,
+      [this](const void* address, Access access, const FaultHandler::Origin& origin) {
+        return serve(address, access, origin);
       });
   if (!started.ok()) return started;
   pthread_atfork([] { Process::get().before_fork(); },

@@ -41,6 +41,8 @@ class Process {
   Result<void> install() BOTTOMLESS_REQUIRES(mutex_);
   static bool owns_in_handler(const void* address);
   static std::optional<bool> serve_in_handler(const void* address, Access access);
+  static FaultHandler::Origin origin_in_handler();
+  Result<bool> serve(const void* address, Access access, const FaultHandler::Origin& origin);
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();

@@ -16,6 +16,7 @@
 #include "memory/heap.h"
 #include "plan/eviction_policy.h"
 #include "torch/deferred.h"
+#include "torch/fault_handler.h"
 
 namespace bottomless {
 namespace {
@@ -118,15 +119,16 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
   session->memory_ = options.memory;
   session->defers_ = options.deferred_updates;
   session->least_managed_ = eviction == Eviction::eagerly ? 1 : kLeastManaged;
-  session->engine_ = std::make_unique<Engine>(EngineOptions{.limit = options.memory,
-                                                            .fixed_overhead = fixed,
-                                                            .eviction = eviction,
-                                                            .movement = chosen_movement(),
-                                                            .recorded = options.recorded,
-                                                            .spare_places = kSparePlaces,
-                                                            .log = print_warning},
-                                              std::move(heap).value(), *session->store_,
-                                              std::make_unique<Farthest>());
+  session->engine_ = std::make_unique<Engine>(
+      EngineOptions{.limit = options.memory,
+                    .fixed_overhead = fixed,
+                    .eviction = eviction,
+                    .movement = chosen_movement(),
+                    .recorded = options.recorded,
+                    .spare_places = kSparePlaces,
+                    .log = print_warning,
+                    .before_waiting = &FaultHandler::before_waiting},
+      std::move(heap).value(), *session->store_, std::make_unique<Farthest>());
   return session;
 }
 

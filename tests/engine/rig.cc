@@ -61,7 +61,8 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
                              .planning = options.planning,
                              .patience = options.patience,
                              .log = options.log,
-                             .clock = options.clock};
+                             .clock = options.clock,
+                             .before_waiting = options.before_waiting};
   return std::make_unique<Engine>(engine, std::move(heap).value(), store,
                                   std::make_unique<Farthest>());
 }

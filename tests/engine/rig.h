@@ -31,6 +31,7 @@ struct RigOptions {
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
   const Clock* clock = &kStopped;  // of the store, too
   LogSink log = [](LogLevel, std::string_view) {};
+  std::function<void()> before_waiting = [] {};
 };
 
 std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store);

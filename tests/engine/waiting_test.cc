@@ -1,9 +1,12 @@
 // Operations that hold pins and wait for each other's room: one must step back or fail, none may wait for ever.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -144,6 +147,91 @@ TEST(Waiting, AnOperationWaitsForOneThatIsStillRunning) {
   EXPECT_TRUE(has_pattern(a, 2 * kBlock, 1));
   running.reset();
   waiting.join();
+}
+
+// A kernel that reads what its schema does not name.
+TEST(Waiting, AnAccessInsideAnOperationThatHoldsAllMemoryFailsAndNamesIt) {
+  Rig rig;
+  std::byte* hidden = rig.filled(kBlock, 1);
+  std::optional<Pins> all(rig.engine());
+  rig.allocate_pinned(3 * kBlock, *all);
+  const Result<bool> touched =
+      rig.engine().touch(hidden, Access::read, {.inside = "aten::greedy", .holding = 1});
+  ASSERT_FALSE(touched.ok());
+  EXPECT_EQ(touched.error().code, Code::no_memory);
+  EXPECT_NE(touched.error().message.find("aten::greedy and 0 other"), std::string::npos)
+      << touched.error().message;
+  all.reset();
+  EXPECT_TRUE(rig.engine().touch(hidden, Access::read).value());
+  EXPECT_TRUE(rig.holds(hidden, kBlock, 1));
+}
+
+// Each operation holds what the access inside the other one needs.
+TEST(Waiting, AccessesInsideOperationsThatBlockEachOtherFailInsteadOfHanging) {
+  for (int round = 0; round < 30; ++round) {
+    Rig rig;
+    std::byte* hidden = rig.filled(kBlock, 1);
+    std::byte* other = rig.filled(kBlock, 2);
+    std::optional<Pins> first(rig.engine());
+    std::optional<Pins> second(rig.engine());
+    rig.allocate_pinned(2 * kBlock, *first);
+    rig.allocate_pinned(kBlock, *second);
+    std::atomic<int> failed = 0;
+    const auto access = [&](std::byte* at, const char* name, std::optional<Pins>& pins) {
+      const Result<bool> touched =
+          rig.engine().touch(at, Access::write, {.inside = name, .holding = 1});
+      if (!touched.ok()) {
+        ++failed;
+        EXPECT_NE(touched.error().message.find(name), std::string::npos);
+      }
+      pins.reset();  // the operation ends, well or not
+    };
+    std::thread a([&] { access(hidden, "aten::first", first); });
+    std::thread b([&] { access(other, "aten::second", second); });
+    a.join();
+    b.join();
+    EXPECT_EQ(failed, 1);  // the other found the room that this one gave back
+    EXPECT_TRUE(rig.holds(hidden, kBlock, 1) && rig.holds(other, kBlock, 2));
+  }
+}
+
+// It can be told by an exception, the access only by a signal that ends the process.
+TEST(Waiting, AnOperationThatAllocatesFailsForAnAccessInsideAnother) {
+  for (int round = 0; round < 30; ++round) {
+    Rig rig;
+    std::byte* hidden = rig.filled(kBlock, 1);
+    std::optional<Pins> accessing(rig.engine());
+    std::optional<Pins> allocating(rig.engine());
+    rig.allocate_pinned(kBlock, *accessing);
+    rig.allocate_pinned(2 * kBlock, *allocating);
+    std::thread allocates([&] {
+      EXPECT_FALSE(rig.engine().allocate(kBlock, Kind::other, &*allocating, "allocating").ok());
+      allocating.reset();
+    });
+    const Result<bool> touched =
+        rig.engine().touch(hidden, Access::read, {.inside = "aten::accessing", .holding = 1});
+    EXPECT_TRUE(touched.ok()) << touched.error().message;
+    allocates.join();
+  }
+}
+
+// One access waits for an operation inside of which another one waits: both must be heard.
+TEST(Waiting, WhoeverIsAboutToWaitForRoomIsAnnounced) {
+  RigOptions options;
+  std::atomic<int> announced = 0;
+  options.before_waiting = [&] { ++announced; };
+  Rig rig(options);
+  std::byte* outside = rig.filled(kBlock, 1);
+  std::byte* hidden = rig.filled(kBlock, 2);
+  std::optional<Pins> operation(rig.engine());
+  rig.allocate_pinned(3 * kBlock, *operation);
+  announced = 0;
+  std::thread waits([&] { EXPECT_TRUE(rig.engine().touch(outside, Access::read).ok()); });
+  while (announced == 0) std::this_thread::yield();
+  const Accessor inside{.inside = "aten::greedy", .holding = 1};
+  EXPECT_FALSE(rig.engine().touch(hidden, Access::read, inside).ok());
+  operation.reset();
+  waits.join();
 }
 
 TEST(Waiting, AChargeInsideAnOperationMakesAPinningOneGiveWay) {

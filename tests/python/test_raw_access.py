@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import socket
 import sys
 import threading
@@ -270,3 +271,78 @@ def test_handler_of_the_program_hears_only_of_its_own_faults(disk):
     """
     outcome = run_python(code, disk)
     assert (outcome.code, outcome.out) == (0, "handled\n"), outcome.err
+
+
+# --- faults that wait for each other ---
+
+INSIDE = """
+import ctypes, sys, threading
+import torch, bottomless
+from helpers import squeeze
+
+runtime = bottomless.limit("10MiB", sys.argv[1])
+held = [torch.full((1 << 15,), float(n)) for n in range(80)]
+away = torch.ones(1 << 18)
+squeeze()
+others = []
+
+
+def work(held):
+    pass
+
+
+@torch.library.custom_op("inside::greedy", mutates_args=())
+def greedy(held: list[torch.Tensor]) -> torch.Tensor:
+    work(held)
+    return torch.zeros(1)
+
+
+def most():
+    # as can be held at once: then there is no room for a block
+    for count in range(40, 80):
+        try:
+            greedy(held[: count + 1])
+        except RuntimeError:
+            return held[:count]
+
+
+held = most()
+"""
+
+WAITED_FOR = """
+seen = ctypes.c_float()
+
+
+def work(held):
+    faults = runtime.stats()["faults"]
+    # ctypes lets go of the GIL
+    others.append(threading.Thread(target=ctypes.memmove, args=(ctypes.addressof(seen), away.data_ptr() + 28, 4)))
+    others[0].start()
+    while runtime.stats()["faults"] == faults:  # until the other's is being served, and waits for what is held
+        pass
+    held[0].numpy()[3] = 5  # clean: a fault that needs no room
+
+
+greedy(held)
+others[0].join()
+print(seen.value, held[0][3].item())
+"""
+
+NO_PROGRESS = """
+def work(held):
+    print(away.numpy()[7])
+
+
+greedy(held)
+"""
+
+
+def test_fault_inside_an_operator_that_another_fault_waits_for(disk):
+    outcome = run_python(INSIDE + WAITED_FOR, disk, timeout=30)
+    assert (outcome.code, outcome.out) == (0, "1.0 5.0\n"), outcome.err[-2000:]
+
+
+def test_fault_inside_an_operator_that_holds_all_memory_is_an_error(disk):
+    outcome = run_python(INSIDE + NO_PROGRESS, disk, timeout=30)
+    assert outcome.code == -signal.SIGSEGV, outcome
+    assert "serve a memory access inside inside::greedy" in outcome.err and "(--memory)" in outcome.err
