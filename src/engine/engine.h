@@ -55,8 +55,9 @@ struct EngineOptions {
   Bytes fixed_overhead = 0;  // what the owner's own threads, rings and tables take of the limit
   Eviction eviction = Eviction::when_needed;
   Movement movement = Movement::planned;
-  bool recorded = false;                   // keep what last_step() tells
-  size_t spare_places = 0;                 // in the store, for the day it is full; see places.h
+  bool recorded = false;    // keep what last_step() tells
+  Bytes least_managed = 0;  // the owner keeps smaller storages itself, and charges them
+  size_t spare_places = 0;  // in the store, for the day it is full; see places.h
   std::function<void()> planning = [] {};  // called without any lock before a schedule is made
   // An operation that has waited for so long, for a disk that answers nothing, fails.
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
@@ -334,6 +335,7 @@ class Engine {
   Bytes take_slack(Bytes bytes) noexcept;
   Bytes footprint(const Block& block) const { return heap_->footprint(block.bytes); }
   Bytes pinned_by(const Pins* pins) const BOTTOMLESS_REQUIRES(mutex_);
+  Bytes advised_limit(Bytes least) const BOTTOMLESS_REQUIRES(mutex_);
   Error too_small(Bytes bytes, const Pins* pins, std::string_view who) const
       BOTTOMLESS_REQUIRES(mutex_);
   Error held_by_itself(Bytes bytes, const Accessor& accessor) const BOTTOMLESS_REQUIRES(mutex_);

@@ -2,6 +2,7 @@
 // that leaves.
 #include <algorithm>
 
+#include "base/at_least.h"
 #include "engine/engine.h"
 
 namespace bottomless {
@@ -109,14 +110,26 @@ Bytes Engine::pinned_by(const Pins* pins) const {
   return total;
 }
 
+// Whole MiB, upwards: what is said is typed in again. And more than what is missing now: most of what is set aside are small
+// tensors, of which there will be more (states, where the first step has only gradients).
+Bytes Engine::advised_limit(Bytes least) const {
+  const Bytes aside = records_reserve_ + charge_reserve_;
+  return (least + aside / 2 + least / 16 + 1_MiB - 1) / 1_MiB * 1_MiB;
+}
+
 Error Engine::too_small(Bytes bytes, const Pins* pins, std::string_view who) const {
   const Bytes aside = records_reserve_ + charge_reserve_;
   const Bytes held = pinned_by(pins);
+  const std::string small =
+      options_.least_managed > 1
+          ? ", of which those below " + format_bytes(options_.least_managed) + " never leave memory"
+          : "";
   return {Code::no_memory, "run " + std::string(who) + ": it needs " + format_bytes(held + bytes) +
                                " at once besides " + format_bytes(aside) +
-                               " for small tensors and bookkeeping, but the limit is " +
-                               format_bytes(options_.limit) + " (--memory); raise it to at least " +
-                               format_bytes(held + bytes + aside)};
+                               " for bookkeeping and small tensors" + small +
+                               ", but the limit is " + format_bytes(options_.limit) +
+                               " (--memory); raise it to at least " +
+                               format_at_least(advised_limit(held + bytes + aside))};
 }
 
 }  // namespace bottomless

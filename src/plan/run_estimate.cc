@@ -34,13 +34,13 @@ Moves moves_of(Kind kind, const RunShape& shape) {
 double bytes_of(Kind kind, const RunShape& shape) {
   switch (kind) {
     case Kind::parameter:
-      return number(shape.parameters) * shape.parameter_bytes * shape.parameter_share;
+      return number(shape.parameters - shape.small) * shape.parameter_bytes * shape.parameter_share;
     case Kind::gradient:
-      return shape.gradients == Gradients::kept
-                 ? number(shape.trained) * shape.gradient_bytes * shape.gradient_share
-                 : 0;
+      return shape.gradients == Gradients::kept ? number(shape.trained - shape.small_trained) *
+                                                      shape.gradient_bytes * shape.gradient_share
+                                                : 0;
     case Kind::state:
-      return number(shape.trained) * shape.state_bytes * shape.state_share;
+      return number(shape.trained - shape.small_trained) * shape.state_bytes * shape.state_share;
     case Kind::activation:
       return shape.tokens() * number(shape.layers) * number(shape.hidden) * shape.kept_per_unit *
              shape.activation_bytes;
@@ -49,7 +49,12 @@ double bytes_of(Kind kind, const RunShape& shape) {
   }
 }
 
-// What has to be in memory at once: the largest layer with its gradient, and what one micro-batch makes in a layer or, if
+double staying_bytes(const RunShape& shape) {
+  return number(shape.own_memory) + number(shape.small) * shape.parameter_bytes +
+         number(shape.small_trained) * (shape.gradient_bytes + shape.state_bytes);
+}
+
+// What has to be in memory at once: what never leaves it, the largest layer with its gradient, and what one micro-batch makes in a layer or, if
 // that is more, at the end, where there is a score for each word and a gradient of it.
 double working_bytes(const RunShape& shape) {
   const double tokens = number(shape.rows) * number(shape.length);
@@ -57,7 +62,7 @@ double working_bytes(const RunShape& shape) {
                        (shape.parameter_bytes + (shape.trained > 0 ? shape.gradient_bytes : 0));
   const double inside = number(shape.hidden) * shape.kept_per_unit;
   const double scores = 2 * number(shape.vocabulary);
-  return layer + tokens * std::max(inside, scores) * shape.activation_bytes;
+  return staying_bytes(shape) + layer + tokens * std::max(inside, scores) * shape.activation_bytes;
 }
 
 // Products with each weight: two operations a token forward, two for the gradient of the input, two for that of the weight

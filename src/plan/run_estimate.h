@@ -17,9 +17,12 @@ enum class Gathered { kept, given_up };
 enum class Gradients { kept, used_up_at_once };  // the latter: updates in the backward pass
 
 struct RunShape {
-  uint64_t parameters = 0;     // of the whole model
-  uint64_t trained = 0;        // of these; adapters count in both
-  uint64_t saved = 0;          // parameters that a checkpoint holds, besides states
+  uint64_t parameters = 0;  // of the whole model
+  uint64_t trained = 0;     // of these; adapters count in both
+  uint64_t saved = 0;       // parameters that a checkpoint holds, besides states
+  // Of these, in tensors so small that they never leave memory, and what the runtime takes for itself.
+  uint64_t small = 0, small_trained = 0;
+  Bytes own_memory = 0;
   uint64_t largest_layer = 0;  // parameters
   uint64_t layers = 0, hidden = 0, vocabulary = 0;
   unsigned parameter_bytes = 4, gradient_bytes = 4;

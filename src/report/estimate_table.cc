@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/at_least.h"
 #include "base/status_line.h"
 #include "report/print.h"
 
@@ -56,17 +57,22 @@ std::string verdict_of(const RunEstimate& estimate, const RunShape& shape,
                        const RunMachine& machine) {
   switch (estimate.verdict) {
     case RunVerdict::too_little_memory: {
+      // What the runtime takes for itself, where it is known, is that of the limit as it is; under a higher one it is a little more.
+      const Bytes growth =
+          shape.own_memory == 0
+              ? 0
+              : shape.own_memory / 8 + (estimate.least_memory - machine.memory_limit) / 32;
       RunShape shorter = shape;
       shorter.rows = 1;
       const Bytes with_one_row = bottomless::estimate(shorter, machine).least_memory;
       std::string advice = "raise the memory limit";
       if (shape.rows > 1 && with_one_row <= machine.memory_limit) {
-        advice += ", or take fewer rows at a time: one needs " + format_bytes(with_one_row);
+        advice += ", or take fewer rows at a time: one needs " + format_at_least(with_one_row);
       } else if (shape.length > 1) {
         advice += ", or take shorter rows";
       }
       return "This cannot run: one layer at work needs a limit of " +
-             format_bytes(estimate.least_memory) + ", and the limit is " +
+             format_at_least(estimate.least_memory + growth) + ", and the limit is " +
              format_bytes(machine.memory_limit) + "; " + advice + ".";
     }
     case RunVerdict::too_little_disk:

@@ -22,7 +22,6 @@ namespace bottomless {
 namespace {
 
 constexpr Bytes kLeastMemory = 8_MiB;
-constexpr Bytes kLeastManaged = 128_KiB;
 constexpr size_t kSparePlaces = 6;
 constexpr size_t kLeastMappings = 8192;  // torch and its libraries take over a thousand
 
@@ -125,6 +124,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
                     .eviction = eviction,
                     .movement = chosen_movement(),
                     .recorded = options.recorded,
+                    .least_managed = session->least_managed_,
                     .spare_places = kSparePlaces,
                     .log = print_warning,
                     .before_waiting = &FaultHandler::before_waiting},

@@ -16,6 +16,9 @@
 
 namespace bottomless {
 
+// Storages below this stay with torch's own allocator, charged to the limit.
+inline constexpr Bytes kLeastManaged = 128_KiB;
+
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const Options& options);

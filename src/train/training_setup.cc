@@ -12,6 +12,7 @@
 #include "base/started_rank.h"
 #include "report/estimate_table.h"
 #include "text/bpe_trainer.h"
+#include "torch/session.h"
 #include "train/local_updates.h"
 #include "train/machine_speed.h"
 #include "train/model_directory.h"
@@ -268,14 +269,24 @@ Result<void> TrainingRun::tell_estimate() {
     for (const int64_t size : spec.shape) elements *= static_cast<uint64_t>(size);
     shape.parameters += elements;
     layers[layer_of(spec.name)] += elements;
-    if (options_.lora.rank == 0 && is_chosen(spec.name, options_)) shape.trained += elements;
+    const bool is_trained = options_.lora.rank == 0 && is_chosen(spec.name, options_);
+    if (is_trained) shape.trained += elements;
+    if (runtime_ && elements * c10::elementSize(dtype) < kLeastManaged) {
+      shape.small += elements;
+      if (is_trained) shape.small_trained += elements;
+    }
   }
   if (options_.lora.rank > 0) {
     const uint64_t adapters = count_adapter_parameters(config_, options_.lora);
     shape.parameters += adapters;
     shape.trained = adapters;
+    if (runtime_) {  // each is narrow
+      shape.small += adapters;
+      shape.small_trained = adapters;
+    }
   }
   shape.saved = options_.lora.rank > 0 ? shape.trained : shape.parameters;
+  if (runtime_) shape.own_memory = runtime_->stats().overhead_bytes;
   for (const auto& [layer, elements] : layers)
     shape.largest_layer = std::max(shape.largest_layer, elements);
   shape.layers = static_cast<uint64_t>(config_.layers);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/at_least.h"
 #include "support/random.h"
 
 namespace bottomless {
@@ -102,6 +103,19 @@ TEST(FormatBytes, RoundTripsThroughParseWithinItsTwoDigits) {
     EXPECT_NEAR(back, static_cast<double>(bytes), 0.006 * static_cast<double>(bytes))
         << format_bytes(bytes);
   }
+}
+
+TEST(FormatAtLeast, IsNeverRoundedDown) {
+  Random random(5);
+  BOTTOMLESS_TRACE_SEED(random);
+  for (int i = 0; i < 10'000; ++i) {
+    const Bytes bytes = random.below(Bytes{1} << (1 + random.below(50)));
+    const Bytes typed = parse_bytes(format_at_least(bytes)).value();
+    EXPECT_GE(typed, bytes);
+    EXPECT_LE(typed - bytes, bytes / 50) << format_at_least(bytes);
+  }
+  EXPECT_EQ(format_at_least(12_MiB), "12 MiB");
+  EXPECT_EQ(format_at_least(9_MiB + 526_KiB), "9.52 MiB");
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ bool mentions(const Error& error, std::string_view text) {
   return error.message.find(text) != std::string::npos;
 }
 
-// "... raise it to at least 3.06 MiB": the limit that the message recommends.
+// "... raise it to at least 4 MiB": the limit that the message recommends.
 Bytes recommended(const Error& error) {
   const std::string marker = "raise it to at least ";
   const size_t at = error.message.find(marker);
   if (at == std::string::npos) return 0;
   const Result<Bytes> bytes = parse_bytes(error.message.substr(at + marker.size()));
-  return bytes.ok() ? bytes.value() + 64_KiB : 0;  // it is printed with two digits
+  return bytes.ok() ? bytes.value() : 0;
 }
 
 TEST(TooSmall, APinNamesTheOperatorTheBytesAndTheLimit) {

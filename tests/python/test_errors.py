@@ -67,9 +67,30 @@ def test_advice_is_good(side, disk):
             return
         except torch.OutOfMemoryError as error:
             advice = re.search(r"raise it to at least ([\d.]+) MiB", str(error))
-            memory = int((float(advice[1]) + 0.01) * MIB)  # it is rounded
+            memory = f"{advice[1]}MiB"
             left = right = None
     pytest.fail(f"{memory} bytes were not enough either")
+
+
+@pytest.mark.parametrize("count", [100, 400, 1600])
+def test_advice_about_small_tensors_is_not_for_one_more_of_them(count, disk):
+    """They never leave memory. Whoever follows gets there in a few rounds, whatever their number."""
+    memory, limits = "8MiB", ["8MiB"]
+    for _ in range(8):
+        try:
+            with bottomless.limit(memory, disk):
+                small = [torch.ones(16 << 10) for _ in range(count)]  # 64 KiB each
+                assert len(small) == count
+            break
+        except torch.OutOfMemoryError as error:
+            assert "those below 128 KiB never leave memory" in str(error)
+            memory = re.search(r"raise it to at least ([\d.]+) MiB", str(error))[1] + "MiB"
+            limits.append(memory)
+        finally:
+            small = None
+    else:
+        pytest.fail(f"none of {limits} was enough")
+    assert float(memory.removesuffix("MiB")) <= 2 * max(8, count / 16)
 
 
 def test_training_goes_on_with_a_smaller_batch(disk, eviction):

@@ -3,6 +3,7 @@
 import ctypes.util
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -373,3 +374,26 @@ def test_a_step_moves_what_the_estimate_says(data, tmp_path):
         estimated = outcome.stats["estimate"][counter]
         assert estimated / 2 <= measured <= estimated * 2, (counter, measured, estimated)
     assert 0 < steps[-1]["disk_bytes"] <= outcome.stats["stats"]["disk_bytes"]
+
+
+@pytest.mark.parametrize("width, length", [(64, 256), (64, 64), (128, 256)])
+def test_advice_about_the_limit_works_when_it_is_followed(data, trained, tmp_path, width, length):
+    """Of a model of many small tensors, which never leave memory: what is said before the first step, or by it, is enough."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained[0] / "model")
+    config = transformers.MixtralConfig(
+        hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, num_local_experts=4,
+        vocab_size=2048, max_position_embeddings=512,
+    )  # fmt: skip
+    transformers.MixtralForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    words = ["--data", data, "--length", length, "--steps", 4, "--model", tmp_path / "model"]
+    memory = "8MiB"
+    for attempt in range(2):
+        outcome = run([BINARY, "train", *map(str, words), "--memory", memory, "--out", tmp_path / f"run{attempt}"])
+        if outcome.code == 0:
+            return
+        said = outcome.err.splitlines()[-1]
+        advice = re.search(r"(?:needs a limit of|raise it to at least) ([\d.]+ [MG]iB)", said)
+        assert advice, said
+        memory = advice[1].replace(" ", "")
+    pytest.fail(f"{memory} was not enough either: {said}")
