@@ -100,14 +100,17 @@ TEST(Patience, WaitingForOthersIsNotTheDisksFaultButIsSaidOnce) {
 // A thread of a kernel's own: whose, nobody knows, but while nothing happens at all it is that of
 // who holds the memory.
 TEST(Patience, AnAccessOfAHelperFailsWhenNothingHappensForLong) {
-  Rig rig(kImpatient);
+  VirtualClock clock;
+  Rig rig(by(clock));
   std::byte* at = rig.filled(kBlock, 1);
   std::optional<Pins> all(rig.engine());
   rig.allocate_pinned(3 * kBlock, *all);
+  clock.on_wait([&] { clock.advance(kPatience); });
   const Result<bool> touched =
       rig.engine().touch(at, Access::read, {.inside = "aten::greedy", .helps = true});
   ASSERT_FALSE(touched.ok());
   EXPECT_NE(touched.error().message.find("aten::greedy"), std::string::npos);
+  clock.on_wait([] {});
   all.reset();
   EXPECT_TRUE(rig.holds(at, kBlock, 1));
 }
