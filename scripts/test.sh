@@ -46,7 +46,7 @@ run_python() {
   build_torch
   say "testing Python programs"
   local ended=0
-  .venv/bin/python -m pytest -q -n 2 --durations=10 ${pattern:+-k "$pattern"} tests/python || ended=$?
+  .venv/bin/python -m pytest -q -n 2 --dist worksteal --durations=10 ${pattern:+-k "$pattern"} tests/python || ended=$?
   [ $ended -eq 0 ] || [ $ended -eq 5 -a -n "$pattern" ] || exit $ended # 5: nothing has that name
 }
 
