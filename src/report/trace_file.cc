@@ -99,6 +99,20 @@ json whole(const StepRecord& record) {
        })}};
 }
 
+constexpr Bytes kMostBytes = Bytes{1} << 60;  // beyond any machine; sums of it are still numbers
+
+bool is_possible(const StepRecord& record) {
+  if (record.limit > kMostBytes || record.capacity > kMostBytes || record.ahead > kMostBytes)
+    return false;
+  Bytes used = 0;
+  for (const TraceUse& use : record.trace.uses) {
+    const Bytes bytes = record.trace.block_bytes[use.block];
+    if (bytes > kMostBytes - used) return false;
+    used += bytes;
+  }
+  return true;
+}
+
 // Every index of the trace leads somewhere; what follows need not ask again.
 bool is_consistent(const Trace& trace) {
   const auto below = [](const auto& all, size_t end) {
@@ -194,7 +208,7 @@ Result<StepRecord> read_trace(std::string_view text) {
       return Error{Code::invalid_argument, "the trace was written by another version"};
     StepRecord record = parse(file.at("bottomless"));
     if (record.empty() || record.moments.size() != record.trace.events.size() ||
-        record.limit == 0 || !is_consistent(record.trace))
+        record.limit == 0 || !is_consistent(record.trace) || !is_possible(record))
       return Error{Code::invalid_argument, "the trace contradicts itself"};
     record.schedule = make_schedule(record.trace, record.capacity, record.ahead);
     return record;

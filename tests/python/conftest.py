@@ -33,7 +33,7 @@ try:
 except OSError:  # closed: the next file that is opened would be taken for standard input
     os.open(os.devnull, os.O_RDONLY)
 
-MANY, SHARE = 8, 4
+MANY, SHARE = 5, 6
 
 
 def sample_seed():
@@ -49,7 +49,7 @@ def pytest_report_header():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of a test with many cases a fourth, so that all tests end in time; BOTTOMLESS_ALL_CASES=1 runs them all."""
+    """Of a test with many cases a sixth, so that all tests end in time; BOTTOMLESS_ALL_CASES=1 runs them all."""
     if os.environ.get("BOTTOMLESS_ALL_CASES") == "1" or any("[" in argument for argument in config.args):
         return
     seed, cases = sample_seed(), {}
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config, items):
     for of_one in cases.values():
         if len(of_one) > MANY:
             shuffled = sorted(of_one, key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
-            left_out.update(shuffled[len(of_one) // SHARE :])
+            left_out.update(shuffled[max(2, len(of_one) // SHARE) :])
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 
