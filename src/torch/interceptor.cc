@@ -24,6 +24,8 @@ namespace {
 // any tensor.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
+// The dispatcher calls a function without state: what it is within is the thread's.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 constinit thread_local OperatorScope* t_current = nullptr;
 // Names live as long as the process. Relaxed: nothing is read through it but the name.
 std::atomic<const char*> latest_name{""};
