@@ -8,8 +8,10 @@ log=$PWD/build/setup.log
 # However this was started: no terminal, closed standard input, another locale, a home that cannot be written to.
 exec </dev/null
 export LC_ALL=C.UTF-8
-[ -w "${HOME:-/}" ] || export HOME=$PWD/build/home CCACHE_DIR=$PWD/build/ccache PIP_CACHE_DIR=$PWD/build/pip-cache
-mkdir -p "$HOME"
+if [ ! -w "${HOME:-}" ]; then
+  export HOME=$PWD/build/home CCACHE_DIR=$PWD/build/ccache PIP_CACHE_DIR=$PWD/build/pip-cache
+  mkdir -p "$HOME"
+fi
 # Compiled once, whichever clone and whichever build folder asks; pip's build too. What ccache wants for precompiled headers.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CMAKE_CXX_COMPILER_LAUNCHER=ccache
 
