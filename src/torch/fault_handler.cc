@@ -75,6 +75,7 @@ const struct sigaction* kept(const struct sigaction& action) noexcept {
 HandlerState g_handler;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a handler
                          // has no other argument
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a handler asks it of its own thread
 thread_local bool t_serves = false;  // this thread is a service thread
 
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
