@@ -143,12 +143,13 @@ def test_a_signal_to_one_rank_stops_all(data, tmp_path):
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_a_rank_receives_what_the_estimate_says(data, tmp_path, stage):
-    """Within a tenth, and at stage 3, where it depends on what is still in memory, a quarter: docs/estimate.md says so."""
+    """Within a tenth. At stage 3 the second gather of a step, a third of all, is left out for parameters that happen to be in memory."""
     outcome = train(2, data, tmp_path / "run", "--steps", 8, "--accumulate", 2, "--stage", stage, *LIMIT)
     received = curve(tmp_path / "run", "received_bytes")
     measured = (received[-1] - received[3]) / (len(received) - 4)
     estimated = outcome["estimate"]["received_bytes"]
-    assert measured == pytest.approx(estimated, rel=0.25 if stage == 3 else 0.1)
+    least = estimated * 2 / 3 if stage == 3 else estimated
+    assert 0.9 * least <= measured <= 1.1 * estimated
     assert outcome["estimate"]["network_seconds"] > 0
 
 
