@@ -14,7 +14,7 @@ void Engine::follow_schedule() {
     } else if (block->has_content() && !block->storage->dead) {
       if (footprint(*block) > heap_->available()) return;
       block->failure.reset();
-      if (!start_fetch(*block, Access::read, Urgency::ahead).ok()) return;
+      if (!start_fetch(*block, Access::read, Priority::prefetch).ok()) return;
     }
     foresight_.done_with_due();
   }

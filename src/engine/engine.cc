@@ -162,7 +162,7 @@ Result<void> Engine::fill(Storage& storage, Pins& pins, std::string_view who) {
     bool stepped_back = false;
     Result<void> ready =
         wait_for_room(footprint(block), &pins, Phase::allocating, who, stepped_back);
-    if (ready.ok()) ready = start_fetch(block, Access::write, Urgency::now);
+    if (ready.ok()) ready = start_fetch(block, Access::write, Priority::demand);
     if (!ready.ok()) {
       drop_pins(pins, before);
       return ready;

@@ -291,12 +291,12 @@ class Engine {
                        bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> wait_for_room(Bytes bytes, const Pins* pins, Phase phase, std::string_view who,
                              bool& stepped_back) BOTTOMLESS_REQUIRES(mutex_);
-  bool make_room(Bytes bytes, Places::Leave leave, Urgency urgency) BOTTOMLESS_REQUIRES(mutex_);
+  bool make_room(Bytes bytes, Places::Leave leave, Priority priority) BOTTOMLESS_REQUIRES(mutex_);
   void write_behind() BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> evict(Block& block, Places::Leave leave, Urgency urgency)
+  Result<void> evict(Block& block, Places::Leave leave, Priority priority)
       BOTTOMLESS_REQUIRES(mutex_);
   void evict_all_idle() BOTTOMLESS_REQUIRES(mutex_);
-  void start_write(Block& block, Urgency urgency) BOTTOMLESS_REQUIRES(mutex_);
+  void start_write(Block& block, Priority priority) BOTTOMLESS_REQUIRES(mutex_);
   static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
@@ -309,11 +309,11 @@ class Engine {
   Result<void> stall(Waiting& waiting, std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
   void finish_transfers() BOTTOMLESS_REQUIRES(mutex_);
   void announce() BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> start_fetch(Block& block, Access access, Urgency urgency)
+  Result<void> start_fetch(Block& block, Access access, Priority priority)
       BOTTOMLESS_REQUIRES(mutex_);
   void written(Block& block, Result<void> outcome);
   void fetched(Block& block, Frames&& frames, Access access, Result<void> outcome);
-  void start_gather(Block& block, Frames&& frames, Access access, Urgency urgency)
+  void start_gather(Block& block, Frames&& frames, Access access, Priority priority)
       BOTTOMLESS_REQUIRES(mutex_);
   void fetch_ended(Block& block, Frames&& frames, Access access, Result<void> outcome)
       BOTTOMLESS_REQUIRES(mutex_);

@@ -86,7 +86,7 @@ void Engine::add_pin(Pins& pins, Block& block) {
 // What the schedule has other use for the room of.
 bool Engine::leave_if_due(Block& block) {
   if (block.awaited || !std::exchange(block.leaves, false) || !ahead_of_use()) return false;
-  return evict(block, Places::Leave::all, Urgency::ahead).ok();
+  return evict(block, Places::Leave::all, Priority::prefetch).ok();
 }
 
 void Engine::drop_pin(Block& block) {
@@ -254,7 +254,7 @@ void Engine::fetch_ahead(std::span<const Need> needs) {
       if (block.state != State::away || !block.has_content() || block.storage->dead) return true;
       if (footprint(block) > heap_->available()) return false;
       block.failure.reset();
-      return start_fetch(block, Access::read, Urgency::ahead).ok();
+      return start_fetch(block, Access::read, Priority::prefetch).ok();
     });
   }
 }

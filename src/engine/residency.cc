@@ -20,9 +20,10 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
     case State::fetching:
       if (!std::exchange(block.ahead, false)) return false;
       if (block.outside) {
-        block.storage->outside->source->hurry(static_cast<Bytes>(block.at - block.storage->at));
+        block.storage->outside->source->raise_priority(
+            static_cast<Bytes>(block.at - block.storage->at));
       } else {
-        store_.hurry(block.place.extent);
+        store_.raise_priority(block.place.extent);
       }
       return false;
     case State::away:
@@ -33,7 +34,7 @@ Result<bool> Engine::advance(Block& block, Access access, Pins& pins, std::strin
   if (!room.ok()) return std::move(room).error();
   // Waiting gave up the lock: another operation may have started the fetch.
   if (stepped_back || block.state != State::away) return false;
-  if (Result<void> started = start_fetch(block, access, Urgency::now); !started.ok())
+  if (Result<void> started = start_fetch(block, access, Priority::demand); !started.ok())
     return std::move(started).error();
   if (block.state != State::resident) return false;
   grant(block, access);
@@ -52,7 +53,7 @@ void Engine::grant(Block& block, Access access) {
 }
 
 // Starts as many evictions as `bytes` need; true when they fit already.
-bool Engine::make_room(Bytes bytes, Places::Leave leave, Urgency urgency) {
+bool Engine::make_room(Bytes bytes, Places::Leave leave, Priority priority) {
   refusal_.reset();
   std::vector<Block*> refused;
   if (heap_->in_use() + bytes > heap_->budget()) relax_reserves(2 * charge_step_);
@@ -61,7 +62,7 @@ bool Engine::make_room(Bytes bytes, Places::Leave leave, Urgency urgency) {
     if (victim == nullptr) break;
     short_of_room_ = true;
     auto& block = static_cast<Block&>(*victim);
-    if (Result<void> evicted = evict(block, leave, urgency); !evicted.ok()) {
+    if (Result<void> evicted = evict(block, leave, priority); !evicted.ok()) {
       // A full disk: blocks that are clean can still leave, so look further.
       refusal_ = std::move(evicted).error();
       withdraw(block);
@@ -78,10 +79,10 @@ void Engine::write_behind() {
   const bool useful = short_of_room_ && !places_.full() &&
                       options_.eviction == Eviction::when_needed &&
                       !(ahead_of_use() && foresight_.following());
-  if (useful) make_room(options_.limit / 16, Places::Leave::all, Urgency::ahead);
+  if (useful) make_room(options_.limit / 16, Places::Leave::all, Priority::prefetch);
 }
 
-Result<void> Engine::evict(Block& block, Places::Leave leave, Urgency urgency) {
+Result<void> Engine::evict(Block& block, Places::Leave leave, Priority priority) {
   if (!block.dirty) {
     withdraw(block);
     make_absent(block);
@@ -95,24 +96,24 @@ Result<void> Engine::evict(Block& block, Places::Leave leave, Urgency urgency) {
     block.place = place.value();
   }
   withdraw(block);
-  start_write(block, urgency);
+  start_write(block, priority);
   ++stats_.evictions;
   return {};
 }
 
 void Engine::evict_all_idle() {
   while (EvictionCandidate* victim = policy_->victim(foresight_.position())) {
-    if (!evict(static_cast<Block&>(*victim), Places::Leave::all, Urgency::now).ok())
+    if (!evict(static_cast<Block&>(*victim), Places::Leave::all, Priority::demand).ok())
       return;  // the disk is full: stays, and whoever needs room hears of it
   }
 }
 
-void Engine::start_write(Block& block, Urgency urgency) {
+void Engine::start_write(Block& block, Priority priority) {
   block.become(State::writing);
   // From here on a write by anybody faults and waits: what reaches the disk is one consistent
   // version.
   // Written ahead of need, it is not expected back soon, and out of sight it may as well be updated later.
-  const bool out_of_sight = urgency == Urgency::ahead || block.access == Access::none;
+  const bool out_of_sight = priority == Priority::prefetch || block.access == Access::none;
   Pieces pieces{{block.at, round_to_store(block.bytes)}};
   if (!out_of_sight) {
     heap_->protect(block.at, block.bytes, Access::read);
@@ -127,7 +128,7 @@ void Engine::start_write(Block& block, Urgency urgency) {
   note_disk(true);
   ++transfers_;
   ++writes_;
-  store_.write(block.place.extent, std::move(pieces), urgency,
+  store_.write(block.place.extent, std::move(pieces), priority,
                [this, &block](Result<void> outcome) { written(block, std::move(outcome)); });
 }
 
@@ -164,7 +165,7 @@ void Engine::written(Block& block, Result<void> outcome) {
   follow_schedule();
 }
 
-Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
+Result<void> Engine::start_fetch(Block& block, Access access, Priority priority) {
   Result<Frames> frames = heap_->take(block.bytes);
   if (!frames.ok()) return std::move(frames).error();
   note_peak();
@@ -173,10 +174,10 @@ Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
     return {};
   }
   block.become(State::fetching);
-  block.ahead = urgency == Urgency::ahead;
+  block.ahead = priority == Priority::prefetch;
   ++(block.ahead ? stats_.fetches_ahead : stats_.demand_fetches);
   if (block.outside) {
-    start_gather(block, std::move(frames).value(), access, urgency);
+    start_gather(block, std::move(frames).value(), access, priority);
     return {};
   }
   note_disk(true);
@@ -185,7 +186,7 @@ Result<void> Engine::start_fetch(Block& block, Access access, Urgency urgency) {
   // appears at once.
   auto shared = std::make_shared<Frames>(std::move(frames).value());
   Pieces pieces = shared->pieces(round_to_store(block.bytes), heap_->frame_sizes());
-  store_.read(block.place.extent, std::move(pieces), urgency,
+  store_.read(block.place.extent, std::move(pieces), priority,
               [this, &block, shared, access](Result<void> outcome) {
                 fetched(block, std::move(*shared), access, std::move(outcome));
               });

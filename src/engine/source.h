@@ -7,8 +7,8 @@
 #include <bottomless/bytes.h>
 #include <bottomless/result.h>
 
+#include "io/priority.h"
 #include "io/store.h"
-#include "io/urgency.h"
 
 namespace bottomless {
 
@@ -23,9 +23,9 @@ class Source {
 
   // Fills `into` with the `bytes` from `offset` of the storage on. The memory stays until `done` has been called, exactly
   // once.
-  virtual void fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done done) = 0;
+  virtual void fetch(Bytes offset, Bytes bytes, Pieces into, Priority priority, Done done) = 0;
   // Somebody waits now for the fetch at `offset` that was begun ahead.
-  virtual void hurry(Bytes offset) = 0;
+  virtual void raise_priority(Bytes offset) = 0;
 };
 
 }  // namespace bottomless

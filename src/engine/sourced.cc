@@ -16,12 +16,12 @@ Result<void*> Engine::allocate_from(std::shared_ptr<Source> source, Bytes bytes,
   return allocate(bytes, kind, nullptr, std::move(outside), who);
 }
 
-void Engine::start_gather(Block& block, Frames&& frames, Access access, Urgency urgency) {
+void Engine::start_gather(Block& block, Frames&& frames, Access access, Priority priority) {
   ++transfers_;
   auto shared = std::make_shared<Frames>(std::move(frames));
   Pieces pieces = shared->pieces(block.bytes, heap_->frame_sizes());
   block.storage->outside->source->fetch(
-      static_cast<Bytes>(block.at - block.storage->at), block.bytes, std::move(pieces), urgency,
+      static_cast<Bytes>(block.at - block.storage->at), block.bytes, std::move(pieces), priority,
       [this, &block, shared, access](Result<void> outcome) {
         MutexLock lock(mutex_);
         --transfers_;
@@ -120,7 +120,7 @@ Result<void> Engine::read_past_heap(const Block& block, Bytes from, Bytes bytes,
   std::optional<Result<void>> outcome;
   note_disk(true);
   ++transfers_;
-  store_.read(part, {into.first(part.bytes)}, Urgency::now, [&](Result<void> ended) {
+  store_.read(part, {into.first(part.bytes)}, Priority::demand, [&](Result<void> ended) {
     MutexLock lock(mutex_);
     --transfers_;
     note_disk(false);

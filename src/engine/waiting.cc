@@ -81,7 +81,7 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
   Waiting waiting;
   uint64_t quiet_since = changes_;
   for (;;) {
-    if (make_room(bytes, leave, Urgency::now)) return {};
+    if (make_room(bytes, leave, Priority::demand)) return {};
     if (broken_writes_ != broken_before) {
       return Error{last_broken_write_.code,
                    "make room for " + std::string(who) + ": " + last_broken_write_.message};

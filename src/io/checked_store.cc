@@ -70,10 +70,10 @@ void CheckedStore::free(const Extent& extent) {
   StoreOver::free(extent);
 }
 
-void CheckedStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
+void CheckedStore::write(const Extent& extent, Pieces from, Priority priority, Done done) {
   Pieces pieces = from;
   StoreOver::write(
-      extent, std::move(from), urgency,
+      extent, std::move(from), priority,
       [this, extent, pieces = std::move(pieces), done = std::move(done)](Result<void> outcome) {
         if (outcome.ok()) {
           // The memory is still as it was written: whoever wants to change it waits.
@@ -111,10 +111,10 @@ Result<void> CheckedStore::compare(const Extent& extent, const Around& around, B
   return {};
 }
 
-void CheckedStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
+void CheckedStore::read(const Extent& extent, Pieces into, Priority priority, Done done) {
   Around around = this->around(extent);
   if (!around.written) {
-    StoreOver::read(extent, std::move(into), urgency, std::move(done));
+    StoreOver::read(extent, std::move(into), priority, std::move(done));
     return;
   }
   // Example: units of 128 KiB, 300 KiB written, 140 KiB to 280 KiB wanted: 128 KiB to 300 KiB are read, of which 12 KiB
@@ -131,7 +131,7 @@ void CheckedStore::read(const Extent& extent, Pieces into, Urgency urgency, Done
     rest.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, before + after)),
                FreeAligned());
     if (!rest) {
-      StoreOver::read(extent, std::move(into), urgency,
+      StoreOver::read(extent, std::move(into), priority,
                       [bytes = before + after, done = std::move(done)](Result<void> outcome) {
                         done(outcome.ok()
                                  ? Error{Code::no_memory,
@@ -148,7 +148,7 @@ void CheckedStore::read(const Extent& extent, Pieces into, Urgency urgency, Done
   const Extent wider{extent.disk, around.begin + from, std::max(end, to) - from};
   Pieces filled = pieces;
   StoreOver::read(
-      wider, std::move(filled), urgency,
+      wider, std::move(filled), priority,
       [wider, around = std::move(around), from, to, rest = std::move(rest),
        pieces = std::move(pieces), done = std::move(done)](Result<void> outcome) {
         done(outcome.ok() ? compare(wider, around, from, to, pieces) : std::move(outcome));

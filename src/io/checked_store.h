@@ -24,8 +24,8 @@ class CheckedStore final : public StoreOver {
   ~CheckedStore() override { end_below(); }
 
   void free(const Extent& extent) override;
-  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
-  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
+  void read(const Extent& extent, Pieces into, Priority priority, Done done) override;
+  void write(const Extent& extent, Pieces from, Priority priority, Done done) override;
 
  private:
   struct Written {

@@ -51,10 +51,10 @@ void DiskQueue::submit(DiskRequest request) {
   if (wake) transfers_->wake();
 }
 
-void DiskQueue::hurry(uint64_t offset) {
+void DiskQueue::raise_priority(uint64_t offset) {
   {
     MutexLock lock(mutex_);
-    hurried_.push_back(offset);
+    raised_.push_back(offset);
   }
   transfers_->wake();
 }
@@ -92,26 +92,26 @@ void DiskQueue::run() {
 // Takes over what has been submitted.
 void DiskQueue::collect() {
   std::deque<DiskRequest> arrived;
-  std::vector<uint64_t> hurried;
+  std::vector<uint64_t> raised;
   {
     MutexLock lock(mutex_);
     arrived.swap(inbox_);
-    hurried.swap(hurried_);
+    raised.swap(raised_);
   }
   for (DiskRequest& request : arrived) {
     auto active = std::make_unique<Active>();
     active->next_offset = request.offset;
     active->request = std::move(request);
-    auto& waiting = active->request.urgency == Urgency::now ? urgent_ : ahead_;
+    auto& waiting = active->request.priority == Priority::demand ? demanded_ : prefetches_;
     waiting.push_back(std::move(active));
   }
-  for (const uint64_t offset : hurried) {
-    const auto found = std::find_if(ahead_.begin(), ahead_.end(), [&](const auto& active) {
-      return active->request.offset == offset;
-    });
-    if (found == ahead_.end()) continue;  // all of it has been started
-    urgent_.push_back(std::move(*found));
-    ahead_.erase(found);
+  for (const uint64_t offset : raised) {
+    const auto found =
+        std::find_if(prefetches_.begin(), prefetches_.end(),
+                     [&](const auto& active) { return active->request.offset == offset; });
+    if (found == prefetches_.end()) continue;  // all of it has been started
+    demanded_.push_back(std::move(*found));
+    prefetches_.erase(found);
   }
 }
 
@@ -122,8 +122,8 @@ bool DiskQueue::ended() {
 }
 
 void DiskQueue::start_transfers() {
-  start_transfers_of(urgent_, kDepth);
-  start_transfers_of(ahead_, kDepthAhead);
+  start_transfers_of(demanded_, kDepth);
+  start_transfers_of(prefetches_, kDepthAhead);
 }
 
 void DiskQueue::start_transfers_of(std::deque<std::unique_ptr<Active>>& waiting, unsigned depth) {

@@ -22,8 +22,8 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "io/priority.h"
 #include "io/transfers.h"
-#include "io/urgency.h"
 
 namespace bottomless {
 
@@ -37,7 +37,7 @@ struct DiskRequest {
   std::vector<std::span<std::byte>> pieces;  // aligned as O_DIRECT asks
   std::string target;                        // what to call the file in an error
   Done done;
-  Urgency urgency = Urgency::now;
+  Priority priority = Priority::demand;
 };
 
 class DiskQueue {
@@ -58,7 +58,7 @@ class DiskQueue {
 
   void submit(DiskRequest request) BOTTOMLESS_EXCLUDES(mutex_);
   // Somebody waits now for a request that was submitted ahead, named by its offset.
-  void hurry(uint64_t offset) BOTTOMLESS_EXCLUDES(mutex_);
+  void raise_priority(uint64_t offset) BOTTOMLESS_EXCLUDES(mutex_);
 
   // When the oldest transfer under way was started; none: the disk owes nothing.
   std::optional<Clock::TimePoint> waiting_since() const;
@@ -96,14 +96,14 @@ class DiskQueue {
 
   Mutex mutex_;
   std::deque<DiskRequest> inbox_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::vector<uint64_t> hurried_ BOTTOMLESS_GUARDED_BY(mutex_);  // offsets
+  std::vector<uint64_t> raised_ BOTTOMLESS_GUARDED_BY(mutex_);  // offsets
   bool stopping_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   // Nanoseconds of the clock, 0: nothing under way. Relaxed order suffices: it guards nothing.
   std::atomic<int64_t> oldest_{0};
 
   // Only the queue's own thread touches these.
-  std::deque<std::unique_ptr<Active>> urgent_;  // not all pieces started yet
-  std::deque<std::unique_ptr<Active>> ahead_;   // likewise
+  std::deque<std::unique_ptr<Active>> demanded_;    // not all pieces started yet
+  std::deque<std::unique_ptr<Active>> prefetches_;  // likewise
   std::unordered_map<Active*, std::unique_ptr<Active>>
       draining_;  // all pieces started, some under way
   std::vector<Slot> slots_;

@@ -200,22 +200,24 @@ void DiskStore::free(const Extent& extent) {
   disks_[extent.disk].extents.free(extent.offset / kAlignment, extent.bytes / kAlignment);
 }
 
-void DiskStore::submit(Direction direction, const Extent& extent, Pieces pieces, Urgency urgency,
+void DiskStore::submit(Direction direction, const Extent& extent, Pieces pieces, Priority priority,
                        Done done) {
   Disk& disk = disks_[extent.disk];
   disk.queue->submit({direction, disk.file.fd(), extent.offset, std::move(pieces), disk.target,
-                      std::move(done), urgency});
+                      std::move(done), priority});
 }
 
-void DiskStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
-  submit(Direction::read, extent, std::move(into), urgency, std::move(done));
+void DiskStore::read(const Extent& extent, Pieces into, Priority priority, Done done) {
+  submit(Direction::read, extent, std::move(into), priority, std::move(done));
 }
 
-void DiskStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
-  submit(Direction::write, extent, std::move(from), urgency, std::move(done));
+void DiskStore::write(const Extent& extent, Pieces from, Priority priority, Done done) {
+  submit(Direction::write, extent, std::move(from), priority, std::move(done));
 }
 
-void DiskStore::hurry(const Extent& extent) { disks_[extent.disk].queue->hurry(extent.offset); }
+void DiskStore::raise_priority(const Extent& extent) {
+  disks_[extent.disk].queue->raise_priority(extent.offset);
+}
 
 std::optional<Error> DiskStore::overdue(std::chrono::nanoseconds patience) {
   const auto now = clock_.now();

@@ -36,9 +36,9 @@ class DiskStore final : public Store {
 
   Result<Extent> allocate(Bytes bytes) override BOTTOMLESS_EXCLUDES(mutex_);
   void free(const Extent& extent) override BOTTOMLESS_EXCLUDES(mutex_);
-  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
-  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
-  void hurry(const Extent& extent) override;
+  void read(const Extent& extent, Pieces into, Priority priority, Done done) override;
+  void write(const Extent& extent, Pieces from, Priority priority, Done done) override;
+  void raise_priority(const Extent& extent) override;
   std::optional<Error> overdue(std::chrono::nanoseconds patience) override;
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
 
@@ -63,7 +63,8 @@ class DiskStore final : public Store {
   std::vector<size_t> by_preference(Bytes bytes) const BOTTOMLESS_REQUIRES(mutex_);
   Result<uint64_t> allocate_on(Disk& disk, Bytes bytes) BOTTOMLESS_REQUIRES(mutex_);
   Bytes size_of_files() const BOTTOMLESS_REQUIRES(mutex_);
-  void submit(Direction direction, const Extent& extent, Pieces pieces, Urgency urgency, Done done);
+  void submit(Direction direction, const Extent& extent, Pieces pieces, Priority priority,
+              Done done);
 
   const std::optional<Bytes> limit_;
   const Clock& clock_;

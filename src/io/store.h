@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "io/urgency.h"
+#include "io/priority.h"
 
 namespace bottomless {
 
@@ -46,10 +46,10 @@ class Store {
 
   // Fill the memory from the extent, or the extent from the memory. The memory must stay until
   // `done` has been called; a transfer that fails or comes short says so, it is never called done.
-  virtual void read(const Extent& extent, Pieces into, Urgency urgency, Done done) = 0;
-  virtual void write(const Extent& extent, Pieces from, Urgency urgency, Done done) = 0;
+  virtual void read(const Extent& extent, Pieces into, Priority priority, Done done) = 0;
+  virtual void write(const Extent& extent, Pieces from, Priority priority, Done done) = 0;
   // Somebody waits now for the transfer that was begun ahead, if it is still under way.
-  virtual void hurry(const Extent& extent) = 0;
+  virtual void raise_priority(const Extent& extent) = 0;
 
   // An error that names the disk which has not answered for so long, if there is one. Its transfers
   // are still under way: a disk may come back.

@@ -14,13 +14,13 @@ class StoreOver : public Store {
  public:
   Result<Extent> allocate(Bytes bytes) override { return below_->allocate(bytes); }
   void free(const Extent& extent) override { below_->free(extent); }
-  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override {
-    below_->read(extent, std::move(into), urgency, std::move(done));
+  void read(const Extent& extent, Pieces into, Priority priority, Done done) override {
+    below_->read(extent, std::move(into), priority, std::move(done));
   }
-  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override {
-    below_->write(extent, std::move(from), urgency, std::move(done));
+  void write(const Extent& extent, Pieces from, Priority priority, Done done) override {
+    below_->write(extent, std::move(from), priority, std::move(done));
   }
-  void hurry(const Extent& extent) override { below_->hurry(extent); }
+  void raise_priority(const Extent& extent) override { below_->raise_priority(extent); }
   std::optional<Error> overdue(std::chrono::nanoseconds patience) override {
     return below_->overdue(patience);
   }

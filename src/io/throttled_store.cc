@@ -41,14 +41,14 @@ Store::Done ThrottledStore::delayed(Clock::time_point due, Done done) {
   };
 }
 
-void ThrottledStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
+void ThrottledStore::read(const Extent& extent, Pieces into, Priority priority, Done done) {
   const Clock::time_point due = reserve(total(into));
-  StoreOver::read(extent, std::move(into), urgency, delayed(due, std::move(done)));
+  StoreOver::read(extent, std::move(into), priority, delayed(due, std::move(done)));
 }
 
-void ThrottledStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
+void ThrottledStore::write(const Extent& extent, Pieces from, Priority priority, Done done) {
   const Clock::time_point due = reserve(total(from));
-  StoreOver::write(extent, std::move(from), urgency, delayed(due, std::move(done)));
+  StoreOver::write(extent, std::move(from), priority, delayed(due, std::move(done)));
 }
 
 void ThrottledStore::run() {

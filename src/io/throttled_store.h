@@ -18,8 +18,8 @@ class ThrottledStore final : public StoreOver {
   static Result<std::unique_ptr<Store>> over(std::unique_ptr<Store> below, Bytes per_second);
   ~ThrottledStore() override;
 
-  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
-  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
+  void read(const Extent& extent, Pieces into, Priority priority, Done done) override;
+  void write(const Extent& extent, Pieces from, Priority priority, Done done) override;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -211,7 +211,7 @@ uint64_t Exchange::pull(Pull pull) {
       .version = pull.version,
       .offset = pull.offset,
       .bytes = pull.into.size(),
-      .urgent = pull.urgency == Urgency::now};
+      .demanded = pull.priority == Priority::demand};
   MutexLock lock(mutex_);
   message.id = next_id_++;
   pending_.emplace(message.id, Pending{.pull = std::move(pull), .since = clock_.now()});
@@ -223,20 +223,20 @@ uint64_t Exchange::pull(Pull pull) {
   return message.id;
 }
 
-void Exchange::hurry(uint64_t id) {
+void Exchange::raise_priority(uint64_t id) {
   MutexLock lock(mutex_);
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
-  if (std::exchange(found->second.pull.urgency, Urgency::now) == Urgency::now) return;
+  if (std::exchange(found->second.pull.priority, Priority::demand) == Priority::demand) return;
   const int from = found->second.pull.from;
   Peer& peer = this->peer(from);
   for (Message& message : from == rank() ? peer.asked : peer.unsaid) {
     if (message.kind != MessageKind::pull || message.id != id) continue;
-    message.urgent = 1;
+    message.demanded = 1;
     return;
   }
   if (from == rank()) return;
-  peer.unsaid.push_back({.kind = MessageKind::hurry, .id = id, .urgent = 1});
+  peer.unsaid.push_back({.kind = MessageKind::raise_priority, .id = id, .demanded = 1});
   peer.to_say.notify_one();
 }
 
@@ -321,7 +321,7 @@ std::string Exchange::ask_status(int of) {
   MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
   statuses_[id];
-  peer(of).unsaid.push_front({.kind = MessageKind::ask_status, .id = id, .urgent = 1});
+  peer(of).unsaid.push_front({.kind = MessageKind::ask_status, .id = id, .demanded = 1});
   peer(of).to_say.notify_one();
   while (!statuses_.at(id) && !peer(of).gone && !closing_ && clock_.now() < until)
     clock_.wait(changed_, mutex_, std::chrono::milliseconds(50));

@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
-#include "io/urgency.h"
+#include "io/priority.h"
 #include "ranks/layout.h"
 #include "ranks/message.h"
 #include "ranks/pieces.h"
@@ -100,7 +100,7 @@ class Exchange {
     std::span<std::byte> into;
     Format format = Format::plain;
     Element element = Element::bytes;
-    Urgency urgency = Urgency::now;
+    Priority priority = Priority::demand;
     std::string what;  // for errors: "gather 'layer.weight'"
     std::function<void(Result<void>)> done;
   };
@@ -108,7 +108,7 @@ class Exchange {
   // may be asked, too. Quantised: offset and size are multiples of an element's, and ranks that want the same numbers begin
   // at the same multiples of kNumbersPerScale of them.
   uint64_t pull(Pull pull);
-  void hurry(uint64_t id);
+  void raise_priority(uint64_t id);
   // Pulls and waits.
   Result<void> pull_now(Pull pull);
 

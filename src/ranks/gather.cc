@@ -51,7 +51,7 @@ struct Gather::Fetch {
   std::optional<Error> failure BOTTOMLESS_GUARDED_BY(mutex);
 };
 
-void Gather::fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done done) {
+void Gather::fetch(Bytes offset, Bytes bytes, Pieces into, Priority priority, Done done) {
   auto fetch = std::make_shared<Fetch>();
   fetch->offset = offset;
   fetch->bytes = bytes;
@@ -60,10 +60,10 @@ void Gather::fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done
   fetch->done = std::move(done);
   const bool kept =
       sharded_.within_node != nullptr && sharded_.within_node->complete(fetch->version);
-  pull(fetch, kept ? From::node : From::owners, urgency);
+  pull(fetch, kept ? From::node : From::owners, priority);
 }
 
-void Gather::pull(const std::shared_ptr<Fetch>& fetch, From from, Urgency urgency) {
+void Gather::pull(const std::shared_ptr<Fetch>& fetch, From from, Priority priority) {
   const bool near = from == From::node;
   std::vector<Part> parts = parts_of(fetch->offset, fetch->bytes, fetch->into,
                                      near ? sharded_.within_node->shares() : sharded_.shares);
@@ -88,7 +88,7 @@ void Gather::pull(const std::shared_ptr<Fetch>& fetch, From from, Urgency urgenc
                                   .into = part.into,
                                   .format = near ? Format::plain : sharded_.format,
                                   .element = sharded_.element,
-                                  .urgency = urgency,
+                                  .priority = priority,
                                   .what = "gather '" + sharded_.name + "'",
                                   .done = [this, fetch, from](Result<void> outcome) {
                                     ended(fetch, from, std::move(outcome));
@@ -106,7 +106,7 @@ void Gather::ended(const std::shared_ptr<Fetch>& fetch, From from, Result<void> 
   }
   if (failure && from == From::node) {
     // Somebody in the node has not kept it, or not in time. It has waited once already.
-    pull(fetch, From::owners, Urgency::now);
+    pull(fetch, From::owners, Priority::demand);
     return;
   }
   {
@@ -120,13 +120,13 @@ void Gather::ended(const std::shared_ptr<Fetch>& fetch, From from, Result<void> 
   if (fine && kept != nullptr) kept->gathered(fetch->version, fetch->offset, fetch->bytes);
 }
 
-void Gather::hurry(Bytes offset) {
+void Gather::raise_priority(Bytes offset) {
   std::vector<uint64_t> ids;
   {
     MutexLock lock(mutex_);
     if (const auto found = under_way_.find(offset); found != under_way_.end()) ids = found->second;
   }
-  for (const uint64_t id : ids) exchange_.hurry(id);
+  for (const uint64_t id : ids) exchange_.raise_priority(id);
 }
 
 }  // namespace bottomless

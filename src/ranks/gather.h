@@ -30,8 +30,8 @@ class Gather final : public Source {
  public:
   Gather(Exchange& exchange, Sharded sharded) : exchange_(exchange), sharded_(std::move(sharded)) {}
 
-  void fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done done) override;
-  void hurry(Bytes offset) override;
+  void fetch(Bytes offset, Bytes bytes, Pieces into, Priority priority, Done done) override;
+  void raise_priority(Bytes offset) override;
 
   // From now on this version is asked for.
   void renew(uint64_t version) { version_.store(version, std::memory_order_relaxed); }
@@ -42,7 +42,7 @@ class Gather final : public Source {
   struct Fetch;
   enum class From { owners, node };
 
-  void pull(const std::shared_ptr<Fetch>& fetch, From from, Urgency urgency);
+  void pull(const std::shared_ptr<Fetch>& fetch, From from, Priority priority);
   void ended(const std::shared_ptr<Fetch>& fetch, From from, Result<void> outcome);
 
   Exchange& exchange_;

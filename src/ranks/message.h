@@ -11,9 +11,9 @@ inline constexpr uint64_t kMostData = uint64_t{64} << 20;
 inline constexpr uint64_t kMostWords = uint64_t{64} << 10;
 
 enum class MessageKind : uint32_t {
-  notice,  // for the owner of the exchange; `key`, `version` and `offset` are its own
-  pull,    // send me `bytes` from `offset` of `key`, not older than `version`, as `id`
-  hurry,   // somebody waits for the pull `id`
+  notice,          // for the owner of the exchange; `key`, `version` and `offset` are its own
+  pull,            // send me `bytes` from `offset` of `key`, not older than `version`, as `id`
+  raise_priority,  // somebody waits for the pull `id`
   data,  // a piece of the answer to `id`: `offset` counts from the pull's own; payload, which stands for `version` bytes
   failed,      // the pull `id` cannot be answered; payload: why
   ask_status,  // what are you doing? answer as `id`
@@ -29,7 +29,7 @@ struct Message {
   uint64_t version = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  uint32_t urgent = 0;
+  uint32_t demanded = 0;
   uint32_t unused = 0;
 };
 static_assert(sizeof(Message) == 56);

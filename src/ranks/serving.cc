@@ -154,10 +154,10 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
       peer(from).to_say.notify_one();
       return {};
     }
-    case MessageKind::hurry: {
+    case MessageKind::raise_priority: {
       MutexLock lock(mutex_);
       for (Message& asked : peer(from).asked) {
-        if (asked.id == message.id) asked.urgent = 1;
+        if (asked.id == message.id) asked.demanded = 1;
       }
       return {};
     }
@@ -266,13 +266,13 @@ bool Exchange::can_answer(const Message& message) const {
          found->second.version >= message.version;
 }
 
-// What can be answered, the urgent first.
+// What can be answered, demands first.
 std::optional<Message> Exchange::next_for(Peer& peer) {
   auto best = peer.asked.end();
   for (auto each = peer.asked.begin(); each != peer.asked.end(); ++each) {
     if (!can_answer(*each)) continue;
-    if (best == peer.asked.end() || (each->urgent != 0 && best->urgent == 0)) best = each;
-    if (best->urgent != 0) break;
+    if (best == peer.asked.end() || (each->demanded != 0 && best->demanded == 0)) best = each;
+    if (best->demanded != 0) break;
   }
   if (best == peer.asked.end()) return std::nullopt;
   const Message next = *best;

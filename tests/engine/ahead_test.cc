@@ -58,14 +58,14 @@ TEST_F(Ahead, NobodyLeavesForIt) {
   EXPECT_TRUE(is_readable(idle));
 }
 
-TEST_F(Ahead, ADemandIsUrgentAndAFetchAheadIsNotUntilSomebodyWaitsForIt) {
+TEST_F(Ahead, APrefetchBecomesADemandWhenSomebodyWaitsForIt) {
   rig_.store().hold();
   fetch_ahead({whole(away_[0])});
   std::thread demand([&] { EXPECT_TRUE(rig_.holds(away_[1], kBlock, 1)); });
   rig_.store().wait_for_pending(2);
-  EXPECT_EQ(rig_.store().pending(), (std::vector{Urgency::ahead, Urgency::now}));
+  EXPECT_EQ(rig_.store().pending(), (std::vector{Priority::prefetch, Priority::demand}));
   std::thread waiting([&] { EXPECT_TRUE(rig_.holds(away_[0], kBlock, 0)); });
-  while (rig_.store().pending().front() != Urgency::now) std::this_thread::yield();
+  while (rig_.store().pending().front() != Priority::demand) std::this_thread::yield();
   rig_.store().let_go();
   demand.join();
   waiting.join();

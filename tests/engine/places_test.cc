@@ -25,7 +25,7 @@ TEST(Spares, AreTakenWhenTheStoreIsFirstUsedAndGivenBackAtTheEnd) {
   EXPECT_EQ(store.extents(), 0u);
 }
 
-TEST(Spares, AreLentByUrgencyWhenTheStoreIsFull) {
+TEST(Spares, AreLentByNeedWhenTheStoreIsFull) {
   MemoryStore store({.capacity = 5 * kBlock});
   Places places(store, kBlock, 4);
   const Place first = places.allocate(kBlock, Leave::all).value();

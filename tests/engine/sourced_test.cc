@@ -20,9 +20,9 @@ class PatternSource final : public Source {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void fetch(Bytes offset, Bytes bytes, Pieces into, Urgency urgency, Done done) override {
+  void fetch(Bytes offset, Bytes bytes, Pieces into, Priority priority, Done done) override {
     ++fetches;
-    ahead += urgency == Urgency::ahead;
+    ahead += priority == Priority::prefetch;
     auto answer = [key = key.load(), fails = fails.load(), offset, bytes, into = std::move(into),
                    done = std::move(done)] {
       if (fails) return done(Error{Code::io, "rank 1 has ended"});
@@ -42,7 +42,7 @@ class PatternSource final : public Source {
       threads_.emplace_back(std::move(answer));
     }
   }
-  void hurry(Bytes) override { ++hurried; }
+  void raise_priority(Bytes) override { ++hurried; }
   void answer_held() {
     for (auto& answer : std::exchange(waiting_, {})) answer();
   }

@@ -24,13 +24,13 @@ class Checked : public testing::Test {
  protected:
   Result<void> write(const Extent& extent, Pieces pieces) {
     Completions completions;
-    store_.write(extent, std::move(pieces), Urgency::now, completions.expect());
+    store_.write(extent, std::move(pieces), Priority::demand, completions.expect());
     completions.wait_for_all();
     return completions.outcome(0);
   }
   Result<void> read(const Extent& extent, Pieces pieces) {
     Completions completions;
-    store_.read(extent, std::move(pieces), Urgency::now, completions.expect());
+    store_.read(extent, std::move(pieces), Priority::demand, completions.expect());
     completions.wait_for_all();
     return completions.outcome(0);
   }

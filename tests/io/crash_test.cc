@@ -34,13 +34,13 @@ namespace {
       extents.push_back(extent.value());
       buffer.fill(round + i);
       Completions written;
-      store.write(extent.value(), {buffer.span()}, Urgency::now, written.expect());
+      store.write(extent.value(), {buffer.span()}, Priority::demand, written.expect());
       written.wait_for_all();
       if (!written.outcome(0).ok()) _exit(3);
     }
     for (uint64_t i = 0; i < extents.size(); ++i) {
       Completions read;
-      store.read(extents[i], {buffer.span()}, Urgency::now, read.expect());
+      store.read(extents[i], {buffer.span()}, Priority::demand, read.expect());
       read.wait_for_all();
       if (!read.outcome(0).ok() || buffer.mismatch(round + i) != buffer.size()) _exit(4);
       store.free(extents[i]);

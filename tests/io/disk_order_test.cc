@@ -77,14 +77,14 @@ class DiskOrder : public testing::Test {
     }
   }
 
-  void submit(uint64_t offset, Urgency urgency) {
+  void submit(uint64_t offset, Priority priority) {
     queue_->submit({.direction = Direction::read,
                     .fd = -1,
                     .offset = offset,
                     .pieces = {buffer_.span()},
                     .target = "a test",
                     .done = completions_.expect(),
-                    .urgency = urgency});
+                    .priority = priority});
   }
   void end(size_t index) {
     ended_.insert(index);
@@ -92,7 +92,7 @@ class DiskOrder : public testing::Test {
   }
   // Requests ahead of need, as many as the queue may start and ten more, from offset 0 on.
   void fill_with_work_ahead() {
-    for (uint64_t i = 0; i < DiskQueue::kDepthAhead + 10; ++i) submit(i * kOne, Urgency::ahead);
+    for (uint64_t i = 0; i < DiskQueue::kDepthAhead + 10; ++i) submit(i * kOne, Priority::prefetch);
     log_.wait_for(DiskQueue::kDepthAhead);
   }
 
@@ -109,17 +109,17 @@ constexpr unsigned kAhead = DiskQueue::kDepthAhead;
 
 TEST_F(DiskOrder, WorkAheadLeavesRoomForWhatIsWaitedFor) {
   fill_with_work_ahead();
-  submit(kUrgent, Urgency::now);
+  submit(kUrgent, Priority::demand);
   log_.wait_for(kAhead + 1);
   EXPECT_EQ(log_.offsets().back(), kUrgent) << "it overtook ten that came before it";
   EXPECT_EQ(log_.offsets().size(), kAhead + 1);
 }
 
 TEST_F(DiskOrder, UrgentWorkGoesFirstWhenTheDiskIsFull) {
-  for (uint64_t i = 0; i < DiskQueue::kDepth; ++i) submit(i * kOne, Urgency::now);
+  for (uint64_t i = 0; i < DiskQueue::kDepth; ++i) submit(i * kOne, Priority::demand);
   log_.wait_for(DiskQueue::kDepth);
-  submit(2_GiB, Urgency::ahead);
-  submit(kUrgent, Urgency::now);
+  submit(2_GiB, Priority::prefetch);
+  submit(kUrgent, Priority::demand);
   end(0);
   log_.wait_for(DiskQueue::kDepth + 1);
   EXPECT_EQ(log_.offsets().back(), kUrgent);
@@ -128,10 +128,10 @@ TEST_F(DiskOrder, UrgentWorkGoesFirstWhenTheDiskIsFull) {
 TEST_F(DiskOrder, WhatIsHurriedOvertakesTheRest) {
   fill_with_work_ahead();
   const uint64_t last = (kAhead + 9) * kOne;
-  queue_->hurry(last);
+  queue_->raise_priority(last);
   log_.wait_for(kAhead + 1);
   EXPECT_EQ(log_.offsets().back(), last);
-  queue_->hurry(0);  // under way already: nothing to do
+  queue_->raise_priority(0);  // under way already: nothing to do
   end(0);
   end(1);
   log_.wait_for(kAhead + 2);
@@ -141,11 +141,11 @@ TEST_F(DiskOrder, WhatIsHurriedOvertakesTheRest) {
 TEST_F(DiskOrder, TheOldestTransferTellsSinceWhenTheDiskIsSilent) {
   EXPECT_EQ(queue_->waiting_since(), std::nullopt);
   const auto first = clock_.now();
-  submit(0, Urgency::now);
+  submit(0, Priority::demand);
   while (!queue_->waiting_since()) std::this_thread::yield();
   EXPECT_EQ(queue_->waiting_since(), first);
   clock_.advance(std::chrono::seconds(1));
-  submit(kOne, Urgency::now);
+  submit(kOne, Priority::demand);
   log_.wait_for(2);
   EXPECT_EQ(queue_->waiting_since(), first);
   end(0);

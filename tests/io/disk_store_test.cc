@@ -35,9 +35,9 @@ Extent allocated(Store& store, Bytes bytes) {
 Result<void> run(Store& store, Direction direction, const Extent& extent, Pieces pieces) {
   Completions completions;
   if (direction == Direction::read) {
-    store.read(extent, std::move(pieces), Urgency::now, completions.expect());
+    store.read(extent, std::move(pieces), Priority::demand, completions.expect());
   } else {
-    store.write(extent, std::move(pieces), Urgency::now, completions.expect());
+    store.write(extent, std::move(pieces), Priority::demand, completions.expect());
   }
   completions.wait_for_all();
   return completions.outcome(0);
@@ -193,9 +193,9 @@ TEST(DiskStore, ADiskThatDoesNotAnswerIsNamed) {
   Completions completions;
   AlignedBuffer buffer(64_KiB);
   buffer.fill(1);
-  store->write(allocated(*store, 64_KiB), {buffer.span()}, Urgency::now, completions.expect());
+  store->write(allocated(*store, 64_KiB), {buffer.span()}, Priority::demand, completions.expect());
   completions.wait_for_all();  // the first disk has answered, however slow it is
-  store->write(allocated(*store, 64_KiB), {buffer.span()}, Urgency::now, completions.expect());
+  store->write(allocated(*store, 64_KiB), {buffer.span()}, Priority::demand, completions.expect());
   while (!store->overdue(std::chrono::nanoseconds(0))) std::this_thread::yield();
   constexpr std::chrono::minutes kPatience(1);
   EXPECT_FALSE(store->overdue(kPatience));

@@ -28,9 +28,9 @@ TEST(ThrottledStore, GivesBackWhatWasWrittenAndEndsEveryTransferOnce) {
   const auto wait_for = [&](int wanted) {
     for (int now = ended; now < wanted; now = ended) ended.wait(now);
   };
-  store.write(extent, {from.span()}, Urgency::now, count);
+  store.write(extent, {from.span()}, Priority::demand, count);
   wait_for(1);
-  store.read(extent, {into.span()}, Urgency::ahead, count);
+  store.read(extent, {into.span()}, Priority::prefetch, count);
   wait_for(2);
   EXPECT_TRUE(ok);
   EXPECT_EQ(into.mismatch(5), into.size());
@@ -44,7 +44,7 @@ TEST(ThrottledStore, EndsWhatIsUnderWayBeforeItGoes) {
     Result<std::unique_ptr<Store>> made =
         ThrottledStore::over(std::make_unique<MemoryStore>(MemoryStoreOptions{}), 1);  // a day each
     const Extent extent = made.value()->allocate(64_KiB).value();
-    made.value()->write(extent, {buffer.span()}, Urgency::now, [&](Result<void>) { ++ended; });
+    made.value()->write(extent, {buffer.span()}, Priority::demand, [&](Result<void>) { ++ended; });
   }
   EXPECT_EQ(ended, 1);
 }

@@ -109,11 +109,11 @@ struct Order {
   std::vector<int> answered;
   std::vector<std::byte> into = std::vector<std::byte>(16);
 
-  uint64_t pull(Exchange& by, int number, Urgency urgency) {
+  uint64_t pull(Exchange& by, int number, Priority priority) {
     return by.pull({.from = 1,
                     .key = 5,
                     .into = std::span(into).subspan(static_cast<size_t>(number), 1),
-                    .urgency = urgency,
+                    .priority = priority,
                     .done = [this, number](const Result<void>&) {
                       std::lock_guard lock(mutex);
                       answered.push_back(number);
@@ -126,19 +126,19 @@ TEST(Exchange, WhatIsUrgentIsAnsweredBeforeWhatIsAskedForAhead) {
   Exchanges ranks(2);
   ranks[1].offer(9, 0, plain(memory));
   Order order;
-  order.pull(ranks[0], 0, Urgency::ahead);
-  order.pull(ranks[0], 1, Urgency::ahead);
-  order.pull(ranks[0], 2, Urgency::now);
-  const uint64_t third = order.pull(ranks[0], 3, Urgency::ahead);
+  order.pull(ranks[0], 0, Priority::prefetch);
+  order.pull(ranks[0], 1, Priority::prefetch);
+  order.pull(ranks[0], 2, Priority::demand);
+  const uint64_t third = order.pull(ranks[0], 3, Priority::prefetch);
   std::vector<std::byte> into(1);
   // Questions are said in order: when this one is answered, rank 1 has the others.
   ASSERT_TRUE(ranks[0].pull_now({.from = 1, .key = 9, .into = into}).ok());
-  ranks[0].hurry(third);
-  ranks[0].hurry(third);
+  ranks[0].raise_priority(third);
+  ranks[0].raise_priority(third);
   ASSERT_TRUE(ranks[0].pull_now({.from = 1, .key = 9, .into = into}).ok());
   ranks[1].offer(5, 0, plain(memory));
   ASSERT_TRUE(
-      ranks[0].pull_now({.from = 1, .key = 5, .into = into, .urgency = Urgency::ahead}).ok());
+      ranks[0].pull_now({.from = 1, .key = 5, .into = into, .priority = Priority::prefetch}).ok());
   std::lock_guard lock(order.mutex);
   EXPECT_EQ(order.answered, (std::vector<int>{2, 3, 0, 1}));
 }
@@ -377,11 +377,11 @@ TEST(Exchange, ManyPullsFromManyThreadsAllArrive) {
       std::vector<std::vector<std::byte>> into(40, std::vector<std::byte>(memory.size()));
       std::vector<std::future<Result<void>>> pulls;
       for (int i = 0; i < 40; ++i)
-        pulls.push_back(
-            start_pull(ranks[by], {.from = (by + i) % 4,
-                                   .key = 5,
-                                   .into = into[static_cast<size_t>(i)],
-                                   .urgency = i % 3 == 0 ? Urgency::ahead : Urgency::now}));
+        pulls.push_back(start_pull(
+            ranks[by], {.from = (by + i) % 4,
+                        .key = 5,
+                        .into = into[static_cast<size_t>(i)],
+                        .priority = i % 3 == 0 ? Priority::prefetch : Priority::demand}));
       for (size_t i = 0; i < pulls.size(); ++i) {
         EXPECT_TRUE(pulls[i].get().ok());
         EXPECT_EQ(into[i], memory);

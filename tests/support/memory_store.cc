@@ -62,18 +62,18 @@ void MemoryStore::free(const Extent& extent) {
   places_.erase(place);
 }
 
-void MemoryStore::read(const Extent& extent, Pieces into, Urgency urgency, Done done) {
-  submit(Operation::read, extent, std::move(into), urgency, std::move(done));
+void MemoryStore::read(const Extent& extent, Pieces into, Priority priority, Done done) {
+  submit(Operation::read, extent, std::move(into), priority, std::move(done));
 }
 
-void MemoryStore::write(const Extent& extent, Pieces from, Urgency urgency, Done done) {
-  submit(Operation::write, extent, std::move(from), urgency, std::move(done));
+void MemoryStore::write(const Extent& extent, Pieces from, Priority priority, Done done) {
+  submit(Operation::write, extent, std::move(from), priority, std::move(done));
 }
 
-void MemoryStore::hurry(const Extent& extent) {
+void MemoryStore::raise_priority(const Extent& extent) {
   std::lock_guard lock(mutex_);
   for (Request& request : pending_) {
-    if (request.extent.offset == extent.offset) request.urgency = Urgency::now;
+    if (request.extent.offset == extent.offset) request.priority = Priority::demand;
   }
 }
 
@@ -101,8 +101,8 @@ MemoryStore::Place* MemoryStore::place_around(const Extent& extent) {
   return extent.offset + extent.bytes <= offset + place.content.size() ? &place : nullptr;
 }
 
-void MemoryStore::submit(Operation operation, const Extent& extent, Pieces pieces, Urgency urgency,
-                         Done done) {
+void MemoryStore::submit(Operation operation, const Extent& extent, Pieces pieces,
+                         Priority priority, Done done) {
   Bytes total = 0;
   for (const auto piece : pieces) total += piece.size();
   std::lock_guard lock(mutex_);
@@ -118,7 +118,7 @@ void MemoryStore::submit(Operation operation, const Extent& extent, Pieces piece
     ADD_FAILURE() << "a second transfer on one extent: offset " << extent.offset;
   ++place->transfers;
   place->writes += writes;
-  pending_.push_back({operation, extent, std::move(pieces), urgency, std::move(done),
+  pending_.push_back({operation, extent, std::move(pieces), priority, std::move(done),
                       failure_for(operation), options_.clock->now()});
   changed_.notify_all();
 }
@@ -145,7 +145,7 @@ void MemoryStore::carry_out(Request& request) {
 size_t MemoryStore::next() {
   if (options_.order == Order::random) return random_() % pending_.size();
   for (size_t i = 0; i < pending_.size(); ++i) {
-    if (pending_[i].urgency == Urgency::now) return i;
+    if (pending_[i].priority == Priority::demand) return i;
   }
   return 0;
 }
@@ -196,10 +196,10 @@ void MemoryStore::wait_for_pending(size_t transfers) {
   changed_.wait(lock, [&] { return pending_.size() >= transfers; });
 }
 
-std::vector<Urgency> MemoryStore::pending() const {
+std::vector<Priority> MemoryStore::pending() const {
   std::lock_guard lock(mutex_);
-  std::vector<Urgency> urgencies;
-  for (const Request& request : pending_) urgencies.push_back(request.urgency);
+  std::vector<Priority> urgencies;
+  for (const Request& request : pending_) urgencies.push_back(request.priority);
   return urgencies;
 }
 

@@ -48,9 +48,9 @@ class MemoryStore final : public Store {
 
   Result<Extent> allocate(Bytes bytes) override;
   void free(const Extent& extent) override;
-  void read(const Extent& extent, Pieces into, Urgency urgency, Done done) override;
-  void write(const Extent& extent, Pieces from, Urgency urgency, Done done) override;
-  void hurry(const Extent& extent) override;
+  void read(const Extent& extent, Pieces into, Priority priority, Done done) override;
+  void write(const Extent& extent, Pieces from, Priority priority, Done done) override;
+  void raise_priority(const Extent& extent) override;
   std::optional<Error> overdue(std::chrono::nanoseconds patience) override;
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
 
@@ -58,7 +58,7 @@ class MemoryStore final : public Store {
   void hold();
   void let_go();
   void wait_for_pending(size_t transfers);
-  std::vector<Urgency> pending() const;
+  std::vector<Priority> pending() const;
   void wait_until_idle();  // every transfer so far has completed, and its callback has returned
 
   void fail(std::optional<FailAt> fail);  // counts from here on
@@ -82,14 +82,15 @@ class MemoryStore final : public Store {
     Operation operation;
     Extent extent;
     Pieces pieces;
-    Urgency urgency;
+    Priority priority;
     Done done;
     std::optional<Error> failure;
     Clock::TimePoint since;
   };
 
   std::optional<Error> failure_for(Operation operation);
-  void submit(Operation operation, const Extent& extent, Pieces pieces, Urgency urgency, Done done);
+  void submit(Operation operation, const Extent& extent, Pieces pieces, Priority priority,
+              Done done);
   Place* place_around(const Extent& extent);
   size_t next();
   void carry_out(Request& request);
