@@ -12,7 +12,7 @@
 namespace {
 
 constexpr bottomless::Bytes kLargest = bottomless::Bytes{4}
-                                       << 20;  // see Foresight and kMostPlanning
+                                       << 20;  // see Prefetcher and kMostPlanning
 constexpr int kRuns = 5;
 
 bottomless::Trace step_of(int layers) {

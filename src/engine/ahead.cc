@@ -8,7 +8,7 @@ namespace bottomless {
 // Begins the fetches that it is time for, as far as there is room. Those who wait for room come first.
 void Engine::follow_schedule() {
   if (!ahead_of_use() || short_of_room_now_ > 0) return;
-  while (Block* block = foresight_.due()) {
+  while (Block* block = prefetcher_.due()) {
     if (block->state == State::writing) {
       block->stays = block->pins == 0;
     } else if (block->has_content() && !block->storage->dead) {
@@ -16,7 +16,7 @@ void Engine::follow_schedule() {
       block->failure.reset();
       if (!start_fetch(*block, Access::read, Priority::prefetch).ok()) return;
     }
-    foresight_.done_with_due();
+    prefetcher_.done_with_due();
   }
 }
 
@@ -29,7 +29,7 @@ Bytes Engine::planned_capacity() const {
 void Engine::end_step() {
   MutexLock lock(mutex_);
   const double now = seconds_now();
-  foresight_.end_step(now, planned_capacity());
+  prefetcher_.end_step(now, planned_capacity());
   (void)make_schedules(now);
   follow_schedule();
 }
@@ -38,18 +38,18 @@ void Engine::end_step() {
 // faults and transfers that end must not wait for it. So the lock is given up meanwhile: true, if it was. One thread at a
 // time, since all that they need is charged once; it does what others come to want as well.
 bool Engine::make_schedules(double now) {
-  if (foresight_.steps() == steps_noted_) return false;
-  steps_noted_ = foresight_.steps();
+  if (prefetcher_.steps() == steps_noted_) return false;
+  steps_noted_ = prefetcher_.steps();
   std::vector<Moment> moments = std::exchange(moments_, {});
   bool unlocked = false;
   if (!std::exchange(planning_, true)) {
-    while (const std::optional<Foresight::Wanted> wanted = foresight_.wanted()) {
+    while (const std::optional<Prefetcher::Wanted> wanted = prefetcher_.wanted()) {
       unlocked = true;
       mutex_.unlock();
       options_.planning();
-      Foresight::Made made = Foresight::make(*wanted);
+      Prefetcher::Made made = Prefetcher::make(*wanted);
       mutex_.lock();
-      foresight_.adopt(*wanted, std::move(made));
+      prefetcher_.adopt(*wanted, std::move(made));
     }
     planning_ = false;
   }
@@ -70,7 +70,7 @@ void Engine::note_moment(double asked, double ready) {
 void Engine::note_step(double now, std::vector<Moment> moments) {
   // With hardly any memory that is no news.
   const bool matters = options_.recorded || options_.limit >= 256_MiB;
-  if (matters && foresight_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
+  if (matters && prefetcher_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
     options_.log(
         LogLevel::warning,
         "a step has more operations than " + format_bytes(planning_bytes_ / 8) +
@@ -82,7 +82,7 @@ void Engine::note_step(double now, std::vector<Moment> moments) {
   if (!options_.recorded) return;
   const double busy = disk_busy_ + (transfers_ > 0 ? now - disk_busy_since_ : 0);
   const Bytes moved = stats_.read_bytes + stats_.written_bytes;
-  StepRecord record = foresight_.last_step();
+  StepRecord record = prefetcher_.last_step();
   if (!moments.empty() && record.trace.events.size() == moments.size()) {
     record.moments = std::move(moments);
     record.ended = now;

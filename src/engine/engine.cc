@@ -30,7 +30,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& 
       places_(store, block_bytes_, options.spare_places),
       heap_(std::move(heap)),
       policy_(std::move(policy)),
-      foresight_(planning_bytes_) {
+      prefetcher_(planning_bytes_) {
   MutexLock lock(mutex_);
   records_reserve_ = overhead();
   fit_heap();
@@ -129,18 +129,18 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::unique_p
   storage->traced.blocks = static_cast<uint32_t>(block_count);
   storage->traced.block_bytes = footprint(storage->blocks.front());
   storage->traced.last_bytes = footprint(storage->blocks.back());
-  foresight_.born(*storage);
+  prefetcher_.born(*storage);
   Storage& entered = *storage.release();  // owned by the table from here on; finalize() deletes it
   if (reused == nullptr && pins != nullptr) {
     if (Result<void> filled = fill(entered, *pins, who); !filled.ok()) {
-      foresight_.died(entered);
+      prefetcher_.died(entered);
       finalize(entered);
       return std::move(filled).error();
     }
   }
   if (pins != nullptr) {
     for (Block& block : entered.blocks)
-      foresight_.uses(block, {.writes = true, .fetches = false, .born = true});
+      prefetcher_.uses(block, {.writes = true, .fetches = false, .born = true});
   }
   write_behind();
   follow_schedule();
@@ -195,7 +195,7 @@ void Engine::free(void* address, Pins* current) noexcept {
 
 void Engine::let_die(Storage& storage) {
   storage.dead = true;
-  foresight_.died(storage);
+  prefetcher_.died(storage);
   for (Block& block : storage.blocks) withdraw(block);
   finalize_if_idle(storage);
   announce();
@@ -217,7 +217,7 @@ void Engine::set_kind(const void* address, Kind kind) {
     stats_.resident.add(kind, footprint(block));
   }
   storage->traced.kind = kind;
-  foresight_.labelled(*storage);
+  prefetcher_.labelled(*storage);
 }
 
 EngineStats Engine::stats() const {
@@ -227,8 +227,8 @@ EngineStats Engine::stats() const {
   stats.overhead_bytes = overhead();
   stats.charged_bytes = charged();
   stats.live_storages = live_storages_;
-  stats.plan_departures = foresight_.departures();
-  stats.schedules_made = foresight_.schedules_made();
+  stats.plan_departures = prefetcher_.departures();
+  stats.schedules_made = prefetcher_.schedules_made();
   return stats;
 }
 

@@ -25,9 +25,9 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "engine/block.h"
-#include "engine/foresight.h"
 #include "engine/places.h"
 #include "engine/postponed.h"
+#include "engine/prefetcher.h"
 #include "engine/source.h"
 #include "io/store.h"
 #include "memory/heap.h"
@@ -356,7 +356,7 @@ class Engine {
   std::deque<std::shared_ptr<Postponed>> debts_ BOTTOMLESS_GUARDED_BY(mutex_);
   // Done, but not destroyed yet: see bury_spent().
   std::vector<std::shared_ptr<Postponed>> spent_ BOTTOMLESS_GUARDED_BY(mutex_);
-  Foresight foresight_ BOTTOMLESS_GUARDED_BY(mutex_);
+  Prefetcher prefetcher_ BOTTOMLESS_GUARDED_BY(mutex_);
   uint64_t steps_noted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   bool planning_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // somebody makes schedules
   bool told_too_long_ BOTTOMLESS_GUARDED_BY(mutex_) = false;

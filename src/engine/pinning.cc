@@ -41,7 +41,7 @@ uint64_t Engine::signature_of(std::span<const Need> needs, std::string_view who)
     signature = mix(signature, static_cast<uint64_t>(need.access));
     // What is the same in every step, such as a parameter, tells operations apart.
     const Storage* storage = find(need.address);
-    if (storage != nullptr && foresight_.is_lasting(*storage))
+    if (storage != nullptr && prefetcher_.is_lasting(*storage))
       signature = mix(signature, heap_->offset_of(need.address));
   }
   return signature;
@@ -53,17 +53,17 @@ Result<void> Engine::foresee(std::span<const Need> needs, std::string_view who, 
                              Owed owed) {
   if (options_.movement == Movement::when_needed) return {};
   const uint64_t signature = signature_of(needs, who);
-  foresight_.asks(signature, now, planned_capacity());
+  prefetcher_.asks(signature, now, planned_capacity());
   if (make_schedules(now) && owed == Owed::settled) {
     if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
   }
-  foresight_.began(who, signature);
+  prefetcher_.began(who, signature);
   for (const Need& need : needs) {
     each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
       const auto* from = static_cast<const std::byte*>(need.address);
       const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
       if (std::exchange(block.early, false)) ++stats_.planned_hits;
-      foresight_.uses(
+      prefetcher_.uses(
           block, {.writes = need.access == Access::write, .fetches = !(need.overwritten && whole)});
       return true;
     });
@@ -125,7 +125,7 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
     return foreseen;
   Result<void> pinned = pin_needs(pins, needs, who, Running::wait_for);
   const double ready = seconds_now();
-  foresight_.ready(ready);
+  prefetcher_.ready(ready);
   note_moment(asked, ready);
   if (pinned.ok()) follow_schedule();
   return pinned;
@@ -141,7 +141,7 @@ void Engine::foretell(std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
   const double now = seconds_now();
   (void)foresee(needs, who, now, Owed::left);  // which cannot fail where nothing is settled
-  foresight_.ready(now);
+  prefetcher_.ready(now);
   note_moment(now, now);
   for (const Need& need : needs) {
     each_block(need, [](Block& block) {
@@ -149,7 +149,7 @@ void Engine::foretell(std::span<const Need> needs, std::string_view who) {
       return true;
     });
     Storage* storage = find(need.address);
-    if (storage != nullptr && need.access == Access::read) foresight_.gave_away(*storage);
+    if (storage != nullptr && need.access == Access::read) prefetcher_.gave_away(*storage);
   }
   follow_schedule();
 }

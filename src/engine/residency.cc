@@ -58,7 +58,7 @@ bool Engine::make_room(Bytes bytes, Places::Leave leave, Priority priority) {
   std::vector<Block*> refused;
   if (heap_->in_use() + bytes > heap_->budget()) relax_reserves(2 * charge_step_);
   while (heap_->in_use() + bytes > heap_->budget() + leaving_bytes_) {
-    EvictionCandidate* victim = policy_->victim(foresight_.position());
+    EvictionCandidate* victim = policy_->victim(prefetcher_.position());
     if (victim == nullptr) break;
     short_of_room_ = true;
     auto& block = static_cast<Block&>(*victim);
@@ -78,7 +78,7 @@ void Engine::write_behind() {
   // With a full store only clean blocks could leave, and those are the ones just brought back.
   const bool useful = short_of_room_ && !places_.full() &&
                       options_.eviction == Eviction::when_needed &&
-                      !(ahead_of_use() && foresight_.following());
+                      !(ahead_of_use() && prefetcher_.following());
   if (useful) make_room(options_.limit / 16, Places::Leave::all, Priority::prefetch);
 }
 
@@ -102,7 +102,7 @@ Result<void> Engine::evict(Block& block, Places::Leave leave, Priority priority)
 }
 
 void Engine::evict_all_idle() {
-  while (EvictionCandidate* victim = policy_->victim(foresight_.position())) {
+  while (EvictionCandidate* victim = policy_->victim(prefetcher_.position())) {
     if (!evict(static_cast<Block&>(*victim), Places::Leave::all, Priority::demand).ok())
       return;  // the disk is full: stays, and whoever needs room hears of it
   }

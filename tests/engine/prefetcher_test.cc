@@ -70,7 +70,7 @@ class Loop {
   uint64_t demand_ = 0;
 };
 
-TEST(Foresight, FromTheThirdStepOnMostIsThereBeforeItIsNeeded) {
+TEST(Prefetcher, FromTheThirdStepOnMostIsThereBeforeItIsNeeded) {
   Loop loop(24);
   for (int step = 0; step < 8; ++step) {
     loop.train();
@@ -82,7 +82,7 @@ TEST(Foresight, FromTheThirdStepOnMostIsThereBeforeItIsNeeded) {
   EXPECT_GT(loop.rig().stats().fetches_ahead, 4u * loop.unplanned());
 }
 
-TEST(Foresight, MovesFewerBytesThanRecency) {
+TEST(Prefetcher, MovesFewerBytesThanRecency) {
   Bytes moved[2] = {};
   for (const Movement movement : {Movement::when_needed, Movement::planned}) {
     Loop loop(24, {.limit = 4_MiB, .movement = movement});
@@ -97,7 +97,7 @@ TEST(Foresight, MovesFewerBytesThanRecency) {
   EXPECT_LE(moved[1], moved[0]);
 }
 
-TEST(Foresight, StepsThatNobodyMarksAreFound) {
+TEST(Prefetcher, StepsThatNobodyMarksAreFound) {
   Loop loop(24);
   for (int step = 0; step < 24; ++step) {
     loop.train();
@@ -106,7 +106,7 @@ TEST(Foresight, StepsThatNobodyMarksAreFound) {
   EXPECT_GT(loop.rig().stats().planned_hits, 24u);
 }
 
-TEST(Foresight, SeveralShapesAreKnownSideBySide) {
+TEST(Prefetcher, SeveralShapesAreKnownSideBySide) {
   Loop loop(24);
   for (int step = 0; step < 20; ++step) {
     if (step % 2 == 0) {
@@ -122,7 +122,7 @@ TEST(Foresight, SeveralShapesAreKnownSideBySide) {
 }
 
 // One schedule for the longest serves them all: none is made for each.
-TEST(Foresight, InputsOfAnyLengthAreOneShape) {
+TEST(Prefetcher, InputsOfAnyLengthAreOneShape) {
   Random random(33);
   BOTTOMLESS_TRACE_SEED(random);
   Loop loop(24);
@@ -136,7 +136,7 @@ TEST(Foresight, InputsOfAnyLengthAreOneShape) {
 }
 
 // As with experts that the data chooses: no step is like any other, and yet much of it is known.
-TEST(Foresight, StepsThatAreAllDifferentGetNoScheduleEach) {
+TEST(Prefetcher, StepsThatAreAllDifferentGetNoScheduleEach) {
   Random random(44);
   BOTTOMLESS_TRACE_SEED(random);
   Loop loop(24);
@@ -152,7 +152,7 @@ TEST(Foresight, StepsThatAreAllDifferentGetNoScheduleEach) {
   EXPECT_LE(loop.rig().stats().schedules_made, 8u);
 }
 
-TEST(Foresight, ACycleAfterManyDifferentStepsIsPlanned) {
+TEST(Prefetcher, ACycleAfterManyDifferentStepsIsPlanned) {
   Loop loop(24);
   const auto kind = [&](size_t which) {
     for (size_t i = which; i < loop.count(); i += 2) loop.read(i);
@@ -169,7 +169,7 @@ TEST(Foresight, ACycleAfterManyDifferentStepsIsPlanned) {
 }
 
 // What one step makes and the next one frees has another size each time, too.
-TEST(Foresight, WhatLivesOnIntoTheNextStepMayHaveAnyLength) {
+TEST(Prefetcher, WhatLivesOnIntoTheNextStepMayHaveAnyLength) {
   Random random(55);
   BOTTOMLESS_TRACE_SEED(random);
   Loop loop(24);
@@ -191,7 +191,7 @@ TEST(Foresight, WhatLivesOnIntoTheNextStepMayHaveAnyLength) {
   engine.free(result, &pins);
 }
 
-TEST(Foresight, WhateverTheProgramDoesInsteadNoByteIsLost) {
+TEST(Prefetcher, WhateverTheProgramDoesInsteadNoByteIsLost) {
   Random random(2222);
   BOTTOMLESS_TRACE_SEED(random);
   Loop loop(16, {.limit = 3_MiB});
@@ -209,7 +209,7 @@ TEST(Foresight, WhateverTheProgramDoesInsteadNoByteIsLost) {
 }
 
 // An instruction that reads across the border of two blocks needs both at once, whatever the schedule knows of them.
-TEST(Foresight, WhatIsLookedAtTogetherStaysTogether) {
+TEST(Prefetcher, WhatIsLookedAtTogetherStaysTogether) {
   Loop loop(24);
   Random random(11);
   BOTTOMLESS_TRACE_SEED(random);
@@ -232,7 +232,7 @@ TEST(Foresight, WhatIsLookedAtTogetherStaysTogether) {
   }
 }
 
-TEST(Foresight, KeepsItsRecordsSmallAndSaysSo) {
+TEST(Prefetcher, KeepsItsRecordsSmallAndSaysSo) {
   int told = 0;
   Loop loop(4, {.limit = 4_MiB, .recorded = true, .log = [&](LogLevel, std::string_view text) {
                   told += text.find("more operations than") != std::string_view::npos;

@@ -22,10 +22,10 @@
 
 namespace bottomless {
 
-class Foresight {
+class Prefetcher {
  public:
   // Keeps its records to half of `most_bytes`; the rest is for making schedules.
-  explicit Foresight(Bytes most_bytes);
+  explicit Prefetcher(Bytes most_bytes);
 
   void born(Storage& storage);
   void died(Storage& storage);

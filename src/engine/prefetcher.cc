@@ -1,7 +1,7 @@
-#include "engine/foresight.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "engine/prefetcher.h"
 
 namespace bottomless {
 namespace {
@@ -50,14 +50,14 @@ void take_over_times(Trace& trace, const Trace& newer) {
 
 }  // namespace
 
-Foresight::Foresight(Bytes most_bytes) : most_bytes_(most_bytes) {}
+Prefetcher::Prefetcher(Bytes most_bytes) : most_bytes_(most_bytes) {}
 
-void Foresight::note_seen(Storage& storage) {
+void Prefetcher::note_seen(Storage& storage) {
   if (storage.traced.seen_in == recorder_.step() && storage.traced.index == seen_.size())
     seen_.push_back(&storage);
 }
 
-void Foresight::bind(uint32_t index, Storage* storage) {
+void Prefetcher::bind(uint32_t index, Storage* storage) {
   bound_[index] = storage;
   if (storage == nullptr) return;
   if (storage->planned_in == binding_ && storage->planned != index)
@@ -66,7 +66,7 @@ void Foresight::bind(uint32_t index, Storage* storage) {
   storage->planned_in = binding_;
 }
 
-void Foresight::born(Storage& storage) {
+void Prefetcher::born(Storage& storage) {
   recorder_.born(storage.traced);
   note_seen(storage);
   if (event_ == kNone) return;
@@ -76,7 +76,7 @@ void Foresight::born(Storage& storage) {
   if (shape_->trace->storages[index].blocks == storage.blocks.size()) bind(index, &storage);
 }
 
-void Foresight::died(Storage& storage) {
+void Prefetcher::died(Storage& storage) {
   recorder_.died(storage.traced);
   note_seen(storage);
   if (storage.traced.seen_in == recorder_.step()) seen_[storage.traced.index] = nullptr;
@@ -86,7 +86,7 @@ void Foresight::died(Storage& storage) {
   if (made != made_.end() && made->second == &storage) made_.erase(made);
 }
 
-bool Foresight::is_lasting(const Storage& storage) const {
+bool Prefetcher::is_lasting(const Storage& storage) const {
   const TracedStorage& traced = storage.traced;
   // Without marks: what has been there for half of all operations outlives what a step makes.
   if (!marked_) return traced.born_at * 2 < recorder_.all_events();
@@ -94,12 +94,12 @@ bool Foresight::is_lasting(const Storage& storage) const {
          traced.born_in + 2 <= recorder_.step();
 }
 
-void Foresight::asks(uint64_t signature, double now, Bytes capacity) {
+void Prefetcher::asks(uint64_t signature, double now, Bytes capacity) {
   recorder_.computed(now - ready_at_);
   if (!marked_ && repetition_.next(signature)) finish_step(capacity);
 }
 
-void Foresight::began(std::string_view who, uint64_t signature) {
+void Prefetcher::began(std::string_view who, uint64_t signature) {
   if (recorder_.own_bytes() <= most_bytes_ / 8) {
     recorder_.begin(who, signature);
   } else {
@@ -114,7 +114,7 @@ void Foresight::began(std::string_view who, uint64_t signature) {
 }
 
 // Another shape that began as this step did so far.
-bool Foresight::switch_shape() {
+bool Prefetcher::switch_shape() {
   const size_t events = recorder_.events();
   if (events == 0) return false;
   for (const auto& shape : shapes_) {
@@ -132,7 +132,7 @@ bool Foresight::switch_shape() {
   return false;
 }
 
-void Foresight::collect_due(size_t event) {
+void Prefetcher::collect_due(size_t event) {
   const auto& fetches = shape_->schedule.fetches;
   for (; next_fetch_ < fetches.size() && fetches[next_fetch_].start <= event; ++next_fetch_) {
     if (fetches[next_fetch_].needed >= event)
@@ -141,14 +141,14 @@ void Foresight::collect_due(size_t event) {
   while (!due_.empty() && due_.front().needed <= event) due_.pop_front();
 }
 
-Block* Foresight::block_of(uint32_t block) const {
+Block* Prefetcher::block_of(uint32_t block) const {
   const uint32_t index = shape_->trace->storage_of_block[block];
   Storage* storage = bound_[index];
   return storage == nullptr ? nullptr
                             : &storage->blocks[block - shape_->trace->storages[index].first_block];
 }
 
-Block* Foresight::due() {
+Block* Prefetcher::due() {
   while (!due_.empty()) {
     Block* block = block_of(due_.front().block);
     if (block != nullptr && block->next_use <= position())
@@ -160,7 +160,7 @@ Block* Foresight::due() {
   return nullptr;
 }
 
-void Foresight::uses(Block& block, TraceUse how) {
+void Prefetcher::uses(Block& block, TraceUse how) {
   Storage& storage = *block.storage;
   const auto number = static_cast<uint32_t>(&block - storage.blocks.data());
   recorder_.use(storage.traced, number, how);
@@ -181,15 +181,15 @@ void Foresight::uses(Block& block, TraceUse how) {
   }
 }
 
-void Foresight::ready(double now) { ready_at_ = now; }
+void Prefetcher::ready(double now) { ready_at_ = now; }
 
-void Foresight::end_step(double now, Bytes capacity) {
+void Prefetcher::end_step(double now, Bytes capacity) {
   marked_ = true;
   recorder_.computed(now - ready_at_);
   finish_step(capacity);
 }
 
-void Foresight::finish_step(Bytes capacity) {
+void Prefetcher::finish_step(Bytes capacity) {
   base_ += follower_.trace() != nullptr ? follower_.trace()->events.size() : 1;
   if (recorder_.full()) ++too_long_;
   Trace trace = recorder_.end_step();
@@ -210,7 +210,7 @@ void Foresight::finish_step(Bytes capacity) {
   follow(now != nullptr && now->wanted != 0 ? nullptr : likely_next(), now);
 }
 
-Foresight::Shape* Foresight::likely_next() const {
+Prefetcher::Shape* Prefetcher::likely_next() const {
   Shape* next = last_;
   if (last_ != nullptr && last_->followed_by != nullptr) next = last_->followed_by;
   return next == nullptr || next->capacity == 0 ? newest_with_schedule() : next;
@@ -218,7 +218,7 @@ Foresight::Shape* Foresight::likely_next() const {
 
 // Whether the shape's schedule will do for another step like this one. With inputs of any length, one for the
 // longest of them serves all; one for each would be made in vain.
-bool Foresight::serves(Shape& shape, const Trace& trace) {
+bool Prefetcher::serves(Shape& shape, const Trace& trace) {
   const uint64_t sizes = sizes_of(trace);
   shape.same_sizes = std::exchange(shape.sizes, sizes) == sizes ? shape.same_sizes + 1 : 1;
   if (!alike(*shape.trace, trace)) return false;
@@ -229,7 +229,7 @@ bool Foresight::serves(Shape& shape, const Trace& trace) {
   return shape.same_sizes < kSettled && ++shape.smaller < kMostSmaller;
 }
 
-Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
+Prefetcher::Shape* Prefetcher::remember(Trace trace, Bytes capacity) {
   Shape* known = nullptr;
   for (const auto& shape : shapes_) {
     if (shape->trace->signature() == trace.signature()) known = shape.get();
@@ -266,13 +266,13 @@ Foresight::Shape* Foresight::remember(Trace trace, Bytes capacity) {
   return known;
 }
 
-void Foresight::forget_too_many(const Shape* but) {
+void Prefetcher::forget_too_many(const Shape* but) {
   count_bytes();
   while (shapes_.size() > kMostShapes || (shapes_.size() > 1 && shape_bytes_ > most_bytes_ / 2))
     forget_oldest_but(but);
 }
 
-Foresight::Shape* Foresight::newest_with_schedule() const {
+Prefetcher::Shape* Prefetcher::newest_with_schedule() const {
   Shape* newest = nullptr;
   for (const auto& shape : shapes_) {
     if (shape->capacity > 0 && (newest == nullptr || shape->last_seen > newest->last_seen))
@@ -281,7 +281,7 @@ Foresight::Shape* Foresight::newest_with_schedule() const {
   return newest;
 }
 
-void Foresight::forget_oldest_but(const Shape* shape) {
+void Prefetcher::forget_oldest_but(const Shape* shape) {
   const Shape* newest = newest_with_schedule();
   const auto rank = [&](const Shape& each) {
     return std::pair(&each == shape || &each == newest, each.last_seen);
@@ -297,7 +297,7 @@ void Foresight::forget_oldest_but(const Shape* shape) {
   count_bytes();
 }
 
-void Foresight::count_bytes() {
+void Prefetcher::count_bytes() {
   shape_bytes_ = 0;
   for (const auto& each : shapes_) {
     shape_bytes_ += each->trace->own_bytes() + each->schedule.own_bytes() +
@@ -305,12 +305,12 @@ void Foresight::count_bytes() {
   }
 }
 
-void Foresight::want_schedule(Shape& shape, Bytes capacity) {
+void Prefetcher::want_schedule(Shape& shape, Bytes capacity) {
   shape.wanted = ++wants_;
   shape.wanted_capacity = capacity;
 }
 
-std::optional<Foresight::Wanted> Foresight::wanted() const {
+std::optional<Prefetcher::Wanted> Prefetcher::wanted() const {
   const Shape* newest = nullptr;
   for (const auto& shape : shapes_) {
     if (shape->wanted != 0 && (newest == nullptr || shape->wanted > newest->wanted))
@@ -320,13 +320,13 @@ std::optional<Foresight::Wanted> Foresight::wanted() const {
   return Wanted{newest->wanted, newest->wanted_capacity, newest->trace};
 }
 
-Foresight::Made Foresight::make(const Wanted& wanted) {
+Prefetcher::Made Prefetcher::make(const Wanted& wanted) {
   const Trace& trace = *wanted.trace;
   return {make_schedule(trace, wanted.capacity, room_ahead(trace, wanted.capacity)),
           successors(trace)};
 }
 
-void Foresight::adopt(const Wanted& wanted, Made made) {
+void Prefetcher::adopt(const Wanted& wanted, Made made) {
   const auto found = std::find_if(shapes_.begin(), shapes_.end(),
                                   [&](const auto& shape) { return shape->wanted == wanted.id; });
   if (found == shapes_.end()) return;
@@ -342,7 +342,7 @@ void Foresight::adopt(const Wanted& wanted, Made made) {
   if (at_begin && last_ != nullptr && last_->wanted == 0) follow(likely_next(), last_);
 }
 
-void Foresight::follow(Shape* shape, const Shape* before) {
+void Prefetcher::follow(Shape* shape, const Shape* before) {
   shape_ = shape;
   event_ = kNone;
   next_fetch_ = 0;
@@ -372,7 +372,7 @@ void Foresight::follow(Shape* shape, const Shape* before) {
     collect_due(0);  // what may begin with the step need not wait for its first operation
 }
 
-StepRecord Foresight::last_step() const {
+StepRecord Prefetcher::last_step() const {
   if (last_ == nullptr || last_->capacity == 0) return {};
   if (sizes_of(*last_->trace) != last_->sizes) return {};  // that of a step with longer inputs
   StepRecord record;
