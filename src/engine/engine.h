@@ -169,10 +169,10 @@ class Engine {
   Result<void> pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who);
 
   // That work will use these from here on: schedules know of it as of an operation, and what they would have leave stays
-  // until let_go(). What it only reads it frees when it is done, which schedules take for done at once: when exactly
+  // until end_announced_use(). What it only reads it frees when it is done, which schedules take for done at once: when exactly
   // differs from step to step. Nothing is pinned.
-  void foretell(std::span<const Need> needs, std::string_view who);
-  void let_go(const Need& need);
+  void announce_use(std::span<const Need> needs, std::string_view who);
+  void end_announced_use(const Need& need);
 
   // Copies content out without bringing anything in: what is away is read past the heap, so that it needs no room. Ends at
   // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with copied_out_room(bytes). What a

@@ -137,7 +137,7 @@ Result<void> Engine::pin_beside(Pins& pins, std::span<const Need> needs, std::st
   return pin_needs(pins, needs, who, Running::wait_for);
 }
 
-void Engine::foretell(std::span<const Need> needs, std::string_view who) {
+void Engine::announce_use(std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
   const double now = seconds_now();
   (void)foresee(needs, who, now, Owed::left);  // which cannot fail where nothing is settled
@@ -154,7 +154,7 @@ void Engine::foretell(std::span<const Need> needs, std::string_view who) {
   follow_schedule();
 }
 
-void Engine::let_go(const Need& need) {
+void Engine::end_announced_use(const Need& need) {
   MutexLock lock(mutex_);
   each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
     block.awaited = false;

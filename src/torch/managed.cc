@@ -68,8 +68,8 @@ Need need_of(const at::Tensor& tensor, Access access) {
   return {.address = all.address, .bytes = all.bytes, .access = access};
 }
 
-void let_go(const at::Tensor& tensor) {
-  if (Engine* engine = engine_of(tensor)) engine->let_go(need_of(tensor, Access::read));
+void end_announced_use(const at::Tensor& tensor) {
+  if (Engine* engine = engine_of(tensor)) engine->end_announced_use(need_of(tensor, Access::read));
 }
 
 Result<PinnedRange> pin_range(const at::Tensor& tensor, Bytes begin, Bytes bytes, Access access,

@@ -28,7 +28,7 @@ Element element_of(at::ScalarType type);
 
 Need need_of(const at::Tensor& tensor, Access access);  // all of it
 // Work that the engine was foretold of is done with it.
-void let_go(const at::Tensor& tensor);
+void end_announced_use(const at::Tensor& tensor);
 
 struct PinnedRange {
   std::unique_ptr<Pins> pins;  // null: the memory is no engine's

@@ -102,7 +102,7 @@ Result<at::Tensor> Reduction::sum_of(size_t parameter) {
 }
 
 // A plan finds both at the same place in every step, whenever the thread comes to add them.
-Result<void> Reduction::foretell(size_t parameter, const at::Tensor& gradient) {
+Result<void> Reduction::announce_use(size_t parameter, const at::Tensor& gradient) {
   std::vector<Need> needs;
   Engine* const engine = engine_of(gradient);
   if (engine != nullptr) needs.push_back(need_of(gradient, Access::read));
@@ -115,13 +115,13 @@ Result<void> Reduction::foretell(size_t parameter, const at::Tensor& gradient) {
       needs.back().overwritten = !work_[parameter].begun;
     }
   }
-  if (engine != nullptr) engine->foretell(needs, "reduce gradients");
+  if (engine != nullptr) engine->announce_use(needs, "reduce gradients");
   return {};
 }
 
 Result<void> Reduction::contribute(size_t parameter, at::Tensor gradient) {
   if (Result<void> waited = wait_for_takers(gradient.nbytes()); !waited.ok()) return waited;
-  if (Result<void> told = foretell(parameter, gradient); !told.ok()) return told;
+  if (Result<void> told = announce_use(parameter, gradient); !told.ok()) return told;
   uint64_t round = 0;
   uint32_t turn = 0;
   {
@@ -245,7 +245,7 @@ std::vector<at::Tensor> Reduction::take() {
   }
   // Where a rank was passed over, nobody knew that a part was the last.
   for (const at::Tensor& sum : sums) {
-    if (sum.defined()) let_go(sum);
+    if (sum.defined()) end_announced_use(sum);
   }
   return sums;
 }
@@ -358,7 +358,7 @@ void Reduction::free_given() {
   }
   for (const Contribution& each : given) {
     exchange_->withdraw(each.key);
-    let_go(each.gradient);
+    end_announced_use(each.gradient);
   }
 }
 
@@ -416,7 +416,7 @@ Result<void> Reduction::add(const Task& task) {
       return arrived;
     }
   }
-  if (last) let_go(sum);
+  if (last) end_announced_use(sum);
   return {};
 }
 

@@ -102,7 +102,7 @@ class Reduction {
   void run();
   Result<void> wait_for_takers(Bytes bytes);
   Result<at::Tensor> sum_of(size_t parameter);
-  Result<void> foretell(size_t parameter, const at::Tensor& gradient);
+  Result<void> announce_use(size_t parameter, const at::Tensor& gradient);
   Result<void> add(const Task& task);
   Result<void> add_piece(const at::Tensor& sum, bool first, Bytes at, std::span<std::byte> piece);
   int late_rank();

@@ -56,7 +56,7 @@ class Training {
   }
   void add_to(std::byte* sum, uint64_t key) {
     const Need need{.address = sum, .bytes = kSum, .access = Access::write, .overwritten = true};
-    rig_.engine().foretell({&need, 1}, "sum");
+    rig_.engine().announce_use({&need, 1}, "sum");
     for (int part = 0; part < 2; ++part) {
       Pins pins(rig_.engine());
       ASSERT_TRUE(rig_.engine().pin_beside(pins, {&need, 1}, "sum").ok());
@@ -66,7 +66,7 @@ class Training {
       if (rig_.engine().stats().resident.of(Kind::gradient) == 0) ++left_before_;
     }
     const uint64_t before = rig_.stats().evictions;
-    rig_.engine().let_go(need);
+    rig_.engine().end_announced_use(need);
     left_when_ += rig_.stats().evictions - before;
   }
 
@@ -76,14 +76,14 @@ class Training {
   uint64_t left_when_ = 0;
 };
 
-TEST(Foretold, WhatAScheduleWouldHaveLeaveWaitsForThatWork) {
+TEST(AnnouncedUse, WhatAScheduleWouldHaveLeaveWaitsForThatWork) {
   Training training;
   for (int step = 0; step < 8; ++step) training.step();
   EXPECT_EQ(training.left_before_let_go(), 0u);
   EXPECT_GT(training.left_when_let_go(), 0u) << "not all sums fit beside the parameters";
 }
 
-TEST(Foretold, StepsWithItArePlanned) {
+TEST(AnnouncedUse, StepsWithItArePlanned) {
   Training training;
   for (int step = 0; step < 4; ++step) training.step();
   const EngineStats before = training.rig().stats();
@@ -96,7 +96,7 @@ TEST(Foretold, StepsWithItArePlanned) {
 }
 
 // A rank that is ahead of others frees its gradients late, some only in the next step: that must not look like another step.
-TEST(Foretold, WhatItReadsIsTakenForGoneWheneverItGoes) {
+TEST(AnnouncedUse, WhatItReadsIsTakenForGoneWheneverItGoes) {
   Random random(71);
   BOTTOMLESS_TRACE_SEED(random);
   Rig rig({.limit = 4_MiB});
@@ -114,10 +114,11 @@ TEST(Foretold, WhatItReadsIsTakenForGoneWheneverItGoes) {
       gradients.push_back(rig.allocate(kSum, Kind::gradient));
       rig.fill(gradients.back(), kSum, 5);
       const Need need{.address = gradients.back(), .bytes = kSum, .access = Access::read};
-      rig.engine().foretell({&need, 1}, "give");
+      rig.engine().announce_use({&need, 1}, "give");
       while (gradients.size() > random.below(6)) {
         EXPECT_TRUE(rig.engine().touch(gradients.front(), Access::read).ok());
-        rig.engine().let_go({.address = gradients.front(), .bytes = kSum, .access = Access::read});
+        rig.engine().end_announced_use(
+            {.address = gradients.front(), .bytes = kSum, .access = Access::read});
         rig.free(gradients.front());
         gradients.erase(gradients.begin());
       }
@@ -130,22 +131,22 @@ TEST(Foretold, WhatItReadsIsTakenForGoneWheneverItGoes) {
   for (std::byte* gradient : gradients) rig.free(gradient);
 }
 
-TEST(Foretold, WhatIsFreedMeanwhileIsForgotten) {
+TEST(AnnouncedUse, WhatIsFreedMeanwhileIsForgotten) {
   Rig rig;
   std::byte* sum = rig.allocate(kSum);
   const Need need{.address = sum, .bytes = kSum, .access = Access::write, .overwritten = true};
-  rig.engine().foretell({&need, 1}, "sum");
+  rig.engine().announce_use({&need, 1}, "sum");
   rig.free(sum);
-  rig.engine().let_go(need);
+  rig.engine().end_announced_use(need);
   EXPECT_EQ(rig.stats().live_storages, 0u);
 }
 
 // It is awaited, but whoever must have room gets it.
-TEST(Foretold, IsNoPin) {
+TEST(AnnouncedUse, IsNoPin) {
   Rig rig;
   std::byte* sum = rig.filled(kSum, 7);
   const Need need{.address = sum, .bytes = kSum, .access = Access::read};
-  rig.engine().foretell({&need, 1}, "sum");
+  rig.engine().announce_use({&need, 1}, "sum");
   rig.push_out(sum);
   EXPECT_GT(rig.stats().evictions, 0u);
   EXPECT_TRUE(rig.holds(sum, kSum, 7));
