@@ -55,7 +55,7 @@ class Simulation {
     result.stalls[event] = static_cast<float>(now_ - asked);
     now_ += trace_.events[event].seconds;
     for (size_t i = 0; i < uses.size(); ++i) {
-      if (!schedule_.uses[first + i].keep) let_go(uses[i].block, result);
+      if (!schedule_.uses[first + i].keep) release(uses[i].block, result);
     }
     for (const uint32_t storage : trace_.deaths_of(event)) {
       const TraceStorage& dead = trace_.storages[storage];
@@ -110,7 +110,7 @@ class Simulation {
     return lane;
   }
 
-  void let_go(uint32_t block, Prediction& result) {
+  void release(uint32_t block, Prediction& result) {
     State& state = blocks_[block];
     if (state.where != Where::memory) return;
     const Bytes bytes = trace_.block_bytes[block];

@@ -66,7 +66,7 @@ TEST_F(Ahead, APrefetchBecomesADemandWhenSomebodyWaitsForIt) {
   EXPECT_EQ(rig_.store().pending(), (std::vector{Priority::prefetch, Priority::demand}));
   std::thread waiting([&] { EXPECT_TRUE(rig_.holds(away_[0], kBlock, 0)); });
   while (rig_.store().pending().front() != Priority::demand) std::this_thread::yield();
-  rig_.store().let_go();
+  rig_.store().release();
   demand.join();
   waiting.join();
 }
@@ -83,7 +83,7 @@ TEST_F(Ahead, WhatIsFreedMeanwhileIsGoneWhenTheReadEnds) {
   rig_.store().hold();
   fetch_ahead({whole(away_[0])});
   rig_.free(away_[0]);
-  rig_.store().let_go();
+  rig_.store().release();
   rig_.engine().settle();
   EXPECT_EQ(rig_.engine().live_storages(), 1u);
 }

@@ -137,7 +137,7 @@ TEST(Charge, IsNotGrantedBeforeItsRoomIsThere) {
   // Give it every chance to be granted too early.
   while (!started) std::this_thread::yield();
   for (int i = 0; i < 20000 && !finished; ++i) std::this_thread::yield();
-  rig.store().let_go();
+  rig.store().release();
   small.join();
   large.join();
 }

@@ -257,7 +257,7 @@ TEST(Settle, AStorageFreedWhileItIsWrittenIsGoneAfterwards) {
   rig.store().wait_for_pending(1);
   rig.free(at);
   EXPECT_GE(rig.engine().live_storages(), 1u) << "the write still uses its memory";
-  rig.store().let_go();
+  rig.store().release();
   making_room.join();
   rig.engine().settle();
   EXPECT_EQ(rig.engine().live_storages(), 1u);

@@ -40,7 +40,7 @@ TEST(Patience, AReadThatHangsIsAnErrorAtTheOperatorThatNeedsIt) {
   EXPECT_TRUE(rig.try_pin(pins, other, kBlock, Access::write).ok()) << "others go on";
   pins.release();
 
-  rig.store().let_go();
+  rig.store().release();
   EXPECT_TRUE(rig.holds(at, kBlock, 1)) << "the disk has come back, and so has the block";
 }
 
@@ -60,7 +60,7 @@ TEST(Patience, AWriteThatHangsIsAnErrorWhereRoomIsNeededAndNothingIsLost) {
     ASSERT_TRUE(rig.try_pin(each, full[i], kBlock, Access::read).ok()) << "it is still in memory";
     EXPECT_TRUE(has_pattern(full[i], kBlock, i));
   }
-  rig.store().let_go();
+  rig.store().release();
   EXPECT_TRUE(rig.engine().allocate(kBlock, Kind::other, &pins, "aten::add").ok());
   pins.release();
   for (uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(rig.holds(full[i], kBlock, i));
@@ -122,7 +122,7 @@ TEST(Patience, AnEngineThatEndsSaysWhatItWaitsFor) {
   RigOptions options = by(clock);
   options.log = [&](LogLevel level, std::string_view text) {
     told += level == LogLevel::warning && text.find("not answered") != std::string_view::npos;
-    store.let_go();
+    store.release();
   };
   auto engine = make_engine(options, store);
   std::vector<void*> storages;

@@ -100,7 +100,7 @@ class WhileWriting : public testing::Test {
   }
   void TearDown() override { finish(); }
   void finish() {
-    rig_.store().let_go();
+    rig_.store().release();
     if (needs_room_.joinable()) needs_room_.join();
   }
 
@@ -174,7 +174,7 @@ TEST_F(WhileWriting, AFreedBlockGoesWhenItsWriteIsDone) {
 
 TEST_F(WhileWriting, TheEngineWaitsForTheTransferBeforeItEnds) {
   // ~Rig: lets go and destroys the engine. What the worker still copies must be mapped until then.
-  std::thread late([&] { rig_.store().let_go(); });
+  std::thread late([&] { rig_.store().release(); });
   late.join();
 }
 
@@ -191,7 +191,7 @@ TEST(Residency, AFreedBlockGoesWhenItsFetchIsDone) {
   rig.store().wait_for_pending(1);
   rig.free(at);
   EXPECT_EQ(rig.engine().live_storages(), 1u);
-  rig.store().let_go();
+  rig.store().release();
   reader.join();
   EXPECT_EQ(rig.engine().live_storages(), 0u);
 }
@@ -207,7 +207,7 @@ TEST(Residency, TwoPinsOfOneAbsentBlockShareOneFetch) {
     readers.emplace_back([&] { EXPECT_TRUE(rig.holds(at, kBlock, 1)); });
   }
   rig.store().wait_for_pending(1);
-  rig.store().let_go();
+  rig.store().release();
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(rig.stats().demand_fetches, before + 1);
 }
@@ -219,7 +219,7 @@ TEST(Residency, AbsentBlocksOfOnePinAreFetchedTogether) {
   rig.store().hold();
   std::thread reader([&] { EXPECT_TRUE(rig.holds(at, 3 * kBlock, 1)); });
   rig.store().wait_for_pending(3);  // all three are under way before the first has come
-  rig.store().let_go();
+  rig.store().release();
   reader.join();
 }
 

@@ -76,7 +76,7 @@ Rig::Rig(const RigOptions& options) : options_(options) {
 }
 
 Rig::~Rig() {
-  store_->let_go();
+  store_->release();
   const EngineStats stats = engine_->stats();
   EXPECT_LE(stats.peak_bytes, options_.limit) << "the limit was exceeded";
   engine_.reset();

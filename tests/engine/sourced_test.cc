@@ -154,7 +154,7 @@ TEST(Sourced, WhatComesFromTheStoreWhenItIsOutdatedIsOfNoUseAndLeavesOnce) {
   it.source->key = 2;
   std::thread outdates([&] { it.rig.engine().outdate(it.at); });
   for (int i = 0; i < 100; ++i) std::this_thread::yield();
-  it.rig.store().let_go();
+  it.rig.store().release();
   outdates.join();
   std::byte* other = it.rig.filled(512_KiB, 3);  // nothing of it is there that could leave for this
   it.rig.push_out(other);

@@ -113,7 +113,7 @@ TEST(ExchangeFailure, ARankThatIsBusyReadingStillSaysWhatItIsDoing) {
   EXPECT_TRUE(names(late.get(), "it is at: thought 1;"));
   // What comes in spite of that is of no use to anybody, and in nobody's way.
   std::fill(into.begin(), into.end(), std::byte{0x55});
-  block.rig.store().let_go();
+  block.rig.store().release();
   ASSERT_TRUE(ranks[0].pull_now({.from = 1, .key = 5, .into = again}).ok());
   EXPECT_TRUE(has_pattern(again.data(), again.size(), 3));
   EXPECT_EQ(into, std::vector<std::byte>(512_KiB, std::byte{0x55}));
@@ -130,7 +130,7 @@ TEST(ExchangeFailure, APullOfThisRankItselfThatIsLateIsNotWrittenTo) {
     ranks.clock(0).advance(kDeadline);
     EXPECT_TRUE(names(late.get(), "get 'w': no answer from rank 0"));
     std::fill(into.begin(), into.end(), std::byte{0x55});
-    block.rig.store().let_go();
+    block.rig.store().release();
     ASSERT_TRUE(ranks[0].pull_now({.from = 0, .key = 5, .into = again}).ok());
   }
   EXPECT_EQ(into, std::vector<std::byte>(512_KiB, std::byte{0x55}));
@@ -219,7 +219,7 @@ TEST(ExchangeFailure, CloseFailsThePullsUnderWayAndThoseAfterIt) {
   EXPECT_TRUE(names(ranks[0].wait(
                         "wait", [] { return false; }, [] { return 1; }),
                     "wait: this rank has left the others"));
-  block.rig.store().let_go();
+  block.rig.store().release();
   closes.join();
   EXPECT_TRUE(names(unmet.get(), "get 'w': this rank has left the others"));
   EXPECT_TRUE(names(of_itself.get(), "get 'w': this rank has left the others"));

@@ -249,7 +249,7 @@ TEST(Exchange, WithdrawWaitsForReadersAndLetsNoMoreBegin) {
   });
   for (int i = 0; i < 100; ++i) std::this_thread::yield();
   released = true;
-  owner.rig.store().let_go();
+  owner.rig.store().release();
   EXPECT_TRUE(pulled.get().ok());
   withdraws.join();
   EXPECT_EQ(ranks[1].given(5), 0u);
@@ -265,14 +265,14 @@ TEST(Exchange, WithdrawWaitsForReadersAndLetsNoMoreBegin) {
 TEST(Exchange, WhatIsOfferedAnewDuringAnAnswerIsNotMistakenForWhatWasBefore) {
   SlowOwner owner(3);
   SlowOwner next(4);
-  next.rig.store().let_go();
+  next.rig.store().release();
   Exchanges ranks(3);
   ranks[1].offer(5, 1, owner.offered());
   std::vector<std::byte> into(SlowOwner::kSize), other(SlowOwner::kSize);
   auto pulled = start_pull(ranks[0], {.from = 1, .key = 5, .version = 1, .into = into});
   owner.rig.store().wait_for_pending(1);
   ranks[1].offer(5, 2, next.offered());
-  owner.rig.store().let_go();
+  owner.rig.store().release();
   ASSERT_TRUE(pulled.get().ok());
   EXPECT_TRUE(has_pattern(into.data(), into.size(), 3));
   ASSERT_TRUE(ranks[2].pull_now({.from = 1, .key = 5, .version = 2, .into = other}).ok());
@@ -295,13 +295,13 @@ TEST(Exchange, ARankThatWaitsForItsDiskToAnswerStillAsksAndIsTold) {
   owner.rig.store().wait_for_pending(1);
   EXPECT_TRUE(ranks[0].pull_now({.from = 1, .key = 5, .into = into}).ok());
   EXPECT_EQ(into, memory);
-  owner.rig.store().let_go();
+  owner.rig.store().release();
   EXPECT_TRUE(pulled.get().ok());
 }
 
 TEST(Exchange, AFailureOfTheOwnersDiskNamesRankAndObject) {
   SlowOwner owner;
-  owner.rig.store().let_go();
+  owner.rig.store().release();
   Exchanges ranks(2);
   ranks[1].offer(5, 0, owner.offered());
   std::vector<std::byte> into(SlowOwner::kSize);

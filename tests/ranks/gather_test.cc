@@ -146,7 +146,7 @@ TEST(Gather, WhatIsOutdatedWhileItComesIsAskedForAgain) {
   owner.store().wait_for_pending(1);
   sharing.storage.source(0).renew(1);
   sharing.rig(0).engine().outdate(sharing.storage.whole(0));
-  owner.store().let_go();
+  owner.store().release();
   for (const int rank : {0, 1}) {
     sharing.exchanges[rank].withdraw(5);
     sharing.storage.update(rank, sharing.rig(rank), 1);

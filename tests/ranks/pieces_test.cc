@@ -67,7 +67,7 @@ TEST(Pieces, AreReadOnceForAllWhoAskMeanwhile) {
     });
   }
   while (asking < 4) std::this_thread::yield();
-  offering.rig.store().let_go();
+  offering.rig.store().release();
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(offering.right(offering.get(cache, 1), 1)) << "it is still there";
   EXPECT_EQ(offering.rig.stats().read_bytes - before, kPiece);

@@ -183,7 +183,7 @@ void MemoryStore::hold() {
   held_ = true;
 }
 
-void MemoryStore::let_go() {
+void MemoryStore::release() {
   {
     std::lock_guard lock(mutex_);
     held_ = false;

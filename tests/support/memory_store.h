@@ -56,7 +56,7 @@ class MemoryStore final : public Store {
 
   // While held, nothing completes. Hold, start something, wait until its transfers are here, look, let go.
   void hold();
-  void let_go();
+  void release();
   void wait_for_pending(size_t transfers);
   std::vector<Priority> pending() const;
   void wait_until_idle();  // every transfer so far has completed, and its callback has returned
