@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/kind.h"
+#include "engine/deferred_work.h"
 #include "engine/places.h"
-#include "engine/postponed.h"
 #include "engine/source.h"
 #include "memory/access.h"
 #include "memory/frame_pool.h"
@@ -100,15 +100,15 @@ struct Storage {
   Bytes bytes = 0;
   uint64_t allocated_in = 0;  // Pins::id_ of the operation that made it; 0: none
   TracedStorage traced;
-  uint64_t planned_in = 0;       // the binding that `planned` is of
-  std::vector<Postponed*> owed;  // what was put off, the oldest first
+  uint64_t planned_in = 0;              // the binding that `planned` is of
+  std::vector<DeferredWork*> deferred;  // what was put off, the oldest first
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Outside> outside;
   std::vector<Block> blocks;
   uint32_t planned = 0;  // its index in the trace that is followed
   bool dead =
       false;  // freed while a block was pinned or in transfer: goes when the last one is done
-  bool dropped = false;  // freed while something was owed to it: goes when that is done
+  bool dropped = false;  // freed while work on it was deferred: goes when that is done
   bool lasting = false;  // it has outlived a step
 };
 

@@ -9,7 +9,7 @@ namespace bottomless {
 std::optional<uint64_t> Engine::watch(const void* address) {
   MutexLock lock(mutex_);
   Storage* storage = find(address);
-  if (storage == nullptr || storage->dead || !storage->owed.empty()) return std::nullopt;
+  if (storage == nullptr || storage->dead || !storage->deferred.empty()) return std::nullopt;
   const auto is_pinned = [](const Block& block) { return block.pins > 0; };
   if (std::ranges::any_of(storage->blocks, is_pinned)) return std::nullopt;
   for (Block& block : storage->blocks) {
@@ -31,7 +31,7 @@ void Engine::keep(const void* address, uint64_t watch, Derived derived) {
 std::optional<double> Engine::kept(const void* address, uint64_t what) const {
   MutexLock lock(mutex_);
   const Storage* storage = find(address);
-  if (storage == nullptr || !storage->watch || !storage->owed.empty()) return std::nullopt;
+  if (storage == nullptr || !storage->watch || !storage->deferred.empty()) return std::nullopt;
   const std::optional<Derived>& derived = storage->watch->derived;
   if (!derived || derived->what != what) return std::nullopt;
   return derived->value;

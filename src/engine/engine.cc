@@ -186,7 +186,7 @@ void Engine::free(void* address, Pins* current) noexcept {
     });
     if (current->blocks_.empty()) --holders_;
   }
-  if (storage->owed.empty()) {
+  if (storage->deferred.empty()) {
     let_die(*storage);
   } else {
     storage->dropped = true;
@@ -232,7 +232,7 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
-void Engine::settle() {
+void Engine::wait_for_io() {
   MutexLock lock(mutex_);
   finish_transfers();
 }

@@ -25,8 +25,8 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "engine/block.h"
+#include "engine/deferred_work.h"
 #include "engine/places.h"
-#include "engine/postponed.h"
 #include "engine/prefetcher.h"
 #include "engine/source.h"
 #include "io/store.h"
@@ -81,7 +81,7 @@ struct EngineStats {
   uint64_t planned_hits = 0;  // of these, that were there when they were needed
   uint64_t plan_departures = 0;
   uint64_t schedules_made = 0;
-  uint64_t postponed = 0;
+  uint64_t deferred = 0;
   double stall_seconds = 0;
   KindBytes resident;
   Bytes charged_bytes = 0;
@@ -194,10 +194,10 @@ class Engine {
 
   // Puts work on these storages off until somebody wants one of them, by whatever way; until then their
   // content is not accessible. What was put off first is done first. False: it is better done now.
-  bool postpone(std::span<const Need> needs, std::shared_ptr<Postponed> work);
-  Result<void> settle_all();  // does all that was put off
+  bool defer(std::span<const Need> needs, std::shared_ptr<DeferredWork> work);
+  Result<void> flush_deferred();  // runs all of it
   // Drops what would change only storages that have been freed since.
-  void forgive_unseen();
+  void drop_unseen_deferred();
 
   // The last step that was recorded whole; empty if there is none yet.
   StepRecord last_step() const;
@@ -234,7 +234,7 @@ class Engine {
   EngineStats stats() const;
   uint64_t live_storages() const;
   // Waits for the transfers under way: storages that were freed during one go when it ends.
-  void settle();
+  void wait_for_io();
 
  private:
   friend class Pins;
@@ -257,17 +257,17 @@ class Engine {
   bool leave_if_due(Block& block) BOTTOMLESS_REQUIRES(mutex_);
   bool written_in_sight(std::span<const Need> needs) const BOTTOMLESS_REQUIRES(mutex_);
   void conceal(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
-  Postponed* first_debt(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
+  DeferredWork* first_deferred(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
   enum class Running { wait_for, let_be };  // what to do about work that somebody is doing
-  Result<void> settle(std::span<const Need> needs, Running running) BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> settle(Postponed& work) BOTTOMLESS_REQUIRES(mutex_);
-  std::shared_ptr<Postponed> strike(Postponed& work) BOTTOMLESS_REQUIRES(mutex_);
-  bool bury_spent() BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> flush(std::span<const Need> needs, Running running) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> run_deferred(DeferredWork& work) BOTTOMLESS_REQUIRES(mutex_);
+  std::shared_ptr<DeferredWork> remove_deferred(DeferredWork& work) BOTTOMLESS_REQUIRES(mutex_);
+  bool destroy_finished() BOTTOMLESS_REQUIRES(mutex_);
   void let_die(Storage& storage) BOTTOMLESS_REQUIRES(mutex_);
   uint64_t signature_of(std::span<const Need> needs, std::string_view who) const
       BOTTOMLESS_REQUIRES(mutex_);
-  enum class Owed { settled, left };  // what was put off on these storages
-  Result<void> foresee(std::span<const Need> needs, std::string_view who, double now, Owed owed)
+  enum class Before { flush, leave };  // what to do about work that was deferred
+  Result<void> foresee(std::span<const Need> needs, std::string_view who, double now, Before before)
       BOTTOMLESS_REQUIRES(mutex_);
   bool make_schedules(double now) BOTTOMLESS_REQUIRES(mutex_);
   void note_moment(double asked, double ready) BOTTOMLESS_REQUIRES(mutex_);
@@ -280,7 +280,7 @@ class Engine {
   Bytes planned_capacity() const BOTTOMLESS_REQUIRES(mutex_);
   Result<void*> allocate(Bytes bytes, Kind kind, Pins* pins, std::unique_ptr<Outside> outside,
                          std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> settle_before(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> flush_deferred_for(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> read_past_heap(const Block& block, Bytes from, Bytes bytes,
                               std::span<std::byte> into) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> pin_needs(Pins& pins, std::span<const Need> needs, std::string_view who,
@@ -353,9 +353,9 @@ class Engine {
   unsigned waiters_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   const std::unique_ptr<Heap> heap_;  // contains() needs no lock, the rest does
   const std::unique_ptr<EvictionPolicy> policy_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<Postponed>> debts_ BOTTOMLESS_GUARDED_BY(mutex_);
-  // Done, but not destroyed yet: see bury_spent().
-  std::vector<std::shared_ptr<Postponed>> spent_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<DeferredWork>> deferred_ BOTTOMLESS_GUARDED_BY(mutex_);
+  // Done, but not destroyed yet: see destroy_finished().
+  std::vector<std::shared_ptr<DeferredWork>> finished_ BOTTOMLESS_GUARDED_BY(mutex_);
   Prefetcher prefetcher_ BOTTOMLESS_GUARDED_BY(mutex_);
   uint64_t steps_noted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   bool planning_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // somebody makes schedules

@@ -9,15 +9,15 @@ namespace bottomless {
 // The lock is held from before the fork until after it: no record is half changed in the copy. The child
 // has no threads to do what was put off, nor to put back what is written out of sight.
 void Engine::before_fork() BOTTOMLESS_NOT_ANALYSED {
-  bool settled = settle_all().ok();
+  bool flushed = flush_deferred().ok();
   mutex_.lock();
-  while (lifted_ > 0 || (settled && !debts_.empty())) {
+  while (lifted_ > 0 || (flushed && !deferred_.empty())) {
     if (lifted_ > 0) {
       stall();
       continue;
     }
     mutex_.unlock();
-    settled = settle_all().ok();
+    flushed = flush_deferred().ok();
     mutex_.lock();
   }
 }
@@ -33,7 +33,7 @@ bool Engine::touch_in_child(const void* address, Access access) noexcept BOTTOML
   while (touching_in_child_.test_and_set(std::memory_order_acquire)) {
   }
   bool served = false;
-  if (Storage* storage = find(address); storage != nullptr && storage->owed.empty()) {
+  if (Storage* storage = find(address); storage != nullptr && storage->deferred.empty()) {
     const auto from = static_cast<Bytes>(static_cast<const std::byte*>(address) - storage->at);
     Block& block = storage->blocks[std::min(from / block_bytes_, storage->blocks.size() - 1)];
     const bool here = block.state == State::resident || block.state == State::writing;

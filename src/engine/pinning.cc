@@ -50,12 +50,12 @@ uint64_t Engine::signature_of(std::span<const Need> needs, std::string_view who)
 // Writes down what the operation needs and learns what that says about the blocks. The lock may be given up before: if it
 // was, what must hold for the operation to begin is seen to again.
 Result<void> Engine::foresee(std::span<const Need> needs, std::string_view who, double now,
-                             Owed owed) {
+                             Before before) {
   if (options_.movement == Movement::when_needed) return {};
   const uint64_t signature = signature_of(needs, who);
   prefetcher_.asks(signature, now, planned_capacity());
-  if (make_schedules(now) && owed == Owed::settled) {
-    if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
+  if (make_schedules(now) && before == Before::flush) {
+    if (Result<void> flushed = flush_deferred_for(needs); !flushed.ok()) return flushed;
   }
   prefetcher_.began(who, signature);
   for (const Need& need : needs) {
@@ -119,9 +119,9 @@ void Engine::drop_pins(Pins& pins, size_t keep) {
 
 Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
-  if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
+  if (Result<void> flushed = flush_deferred_for(needs); !flushed.ok()) return flushed;
   const double asked = seconds_now();
-  if (Result<void> foreseen = foresee(needs, who, asked, Owed::settled); !foreseen.ok())
+  if (Result<void> foreseen = foresee(needs, who, asked, Before::flush); !foreseen.ok())
     return foreseen;
   Result<void> pinned = pin_needs(pins, needs, who, Running::wait_for);
   const double ready = seconds_now();
@@ -133,14 +133,14 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
 
 Result<void> Engine::pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
-  if (Result<void> settled = settle_before(needs); !settled.ok()) return settled;
+  if (Result<void> flushed = flush_deferred_for(needs); !flushed.ok()) return flushed;
   return pin_needs(pins, needs, who, Running::wait_for);
 }
 
 void Engine::announce_use(std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
   const double now = seconds_now();
-  (void)foresee(needs, who, now, Owed::left);  // which cannot fail where nothing is settled
+  (void)foresee(needs, who, now, Before::leave);  // which cannot fail where nothing is run
   prefetcher_.ready(now);
   note_moment(now, now);
   for (const Need& need : needs) {
@@ -166,11 +166,11 @@ void Engine::end_announced_use(const Need& need) {
   follow_schedule();
 }
 
-// Until nothing is owed and the lock was not given up since.
-Result<void> Engine::settle_before(std::span<const Need> needs) {
+// Until nothing is deferred and the lock was not given up since.
+Result<void> Engine::flush_deferred_for(std::span<const Need> needs) {
   do {
-    if (Result<void> settled = settle(needs, Running::wait_for); !settled.ok()) return settled;
-  } while (bury_spent());
+    if (Result<void> flushed = flush(needs, Running::wait_for); !flushed.ok()) return flushed;
+  } while (destroy_finished());
   return {};
 }
 
@@ -186,7 +186,7 @@ Result<void> Engine::pin_needs(Pins& pins, std::span<const Need> needs, std::str
     options_.before_waiting();
     stall();
     stepped_back_ -= holding;
-    if (Result<void> settled = settle(needs, running); !settled.ok()) return settled;
+    if (Result<void> flushed = flush(needs, running); !flushed.ok()) return flushed;
   }
 }
 
@@ -270,8 +270,8 @@ Result<bool> Engine::touch(const void* address, Access access, const Accessor& a
   const Need need{.address = address, .bytes = 1, .access = access};
   MutexLock lock(mutex_);
   // Work that is being done may be where the access comes from.
-  if (Result<void> settled = settle({&need, 1}, Running::let_be); !settled.ok())
-    return std::move(settled).error();
+  if (Result<void> flushed = flush({&need, 1}, Running::let_be); !flushed.ok())
+    return std::move(flushed).error();
   if (Result<void> pinned =
           pin_needs(pins, {&need, 1}, "a memory access outside any operator", Running::let_be);
       !pinned.ok()) {

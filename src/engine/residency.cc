@@ -225,7 +225,7 @@ void Engine::make_resident(Block& block, Frames&& frames, Access access) {
     block.storage->watch.reset();
     if (block.storage->outside) block.storage->outside->written = true;
   }
-  block.access = block.storage->owed.empty() ? access : Access::none;
+  block.access = block.storage->deferred.empty() ? access : Access::none;
   heap_->map(block.at, std::move(frames), block.access);
   block.become(State::resident);
   block.dirty = access == Access::write;

@@ -73,8 +73,8 @@ Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::
                                Wanted wanted) {
   MutexLock lock(mutex_);
   const Need need{.address = address, .bytes = bytes, .access = Access::read};
-  if (Result<void> settled = settle_before({&need, 1}); !settled.ok())
-    return std::move(settled).error();
+  if (Result<void> flushed = flush_deferred_for({&need, 1}); !flushed.ok())
+    return std::move(flushed).error();
   Storage* storage = find(address);
   if (storage == nullptr || storage->dead)
     return Error{Code::invalid_argument, "copy a tensor out: it has been freed"};

@@ -14,7 +14,7 @@
 namespace bottomless {
 namespace {
 
-class DeferredOperator final : public Postponed {
+class DeferredOperator final : public DeferredWork {
  public:
   DeferredOperator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                    const OperatorInfo& info, torch::jit::Stack arguments)
@@ -143,7 +143,7 @@ bool defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const Operat
   Capture capture;
   std::optional<torch::jit::Stack> taken = capture.take(arguments, info);
   if (!taken || capture.session() != current.get()) return false;
-  return current->engine().postpone(
+  return current->engine().defer(
       capture.needs(), std::make_shared<DeferredOperator>(op, keys, info, *std::move(taken)));
 }
 

@@ -20,7 +20,7 @@ template <class Attempt>
 auto with_room(Engine& engine, Attempt attempt) {
   auto outcome = attempt();
   if (outcome.ok()) return outcome;
-  engine.forgive_unseen();
+  engine.drop_unseen_deferred();
   return attempt();
 }
 

@@ -176,7 +176,7 @@ void OperatorScope::pin() {
     const auto attempt = [&] { return engine.pin(*known.pins, needs, name_); };
     Result<void> pinned = with_room(engine, attempt);
     // What was put off may hold the room that is missing.
-    if (!pinned.ok() && engine.settle_all().ok()) pinned = attempt();
+    if (!pinned.ok() && engine.flush_deferred().ok()) pinned = attempt();
     if (!pinned.ok()) throw_error(pinned.error());
   }
 }

@@ -27,7 +27,7 @@ Offered offered(const at::Tensor& tensor, Bytes first, Element element);
 Element element_of(at::ScalarType type);
 
 Need need_of(const at::Tensor& tensor, Access access);  // all of it
-// Work that the engine was foretold of is done with it.
+// Work that was announced to the engine is done with it.
 void end_announced_use(const at::Tensor& tensor);
 
 struct PinnedRange {

@@ -133,7 +133,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options) {
 }
 
 void Session::step() {
-  engine_->forgive_unseen();
+  engine_->drop_unseen_deferred();
   engine_->end_step();
   MutexLock lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
@@ -156,7 +156,7 @@ Stats Session::stats() const {
               .planned_hits = engine.planned_hits,
               .demand_fetches = engine.demand_fetches,
               .plan_departures = engine.plan_departures,
-              .deferred_updates = engine.postponed,
+              .deferred_updates = engine.deferred,
               .overhead_bytes = engine.overhead_bytes};
   for (size_t kind = 0; kind < kKinds; ++kind) {
     stats.resident_bytes[std::string(kKindNames[kind])] =

@@ -105,7 +105,7 @@ void SessionTable::retire() {
     // First, nobody who found it current is left: no storage comes to it any more.
     if (entry.users.load(std::memory_order_seq_cst) > 0) continue;
     Engine& engine = entry.owned->engine();
-    engine.settle();
+    engine.wait_for_io();
     // Then none is left: nobody can find it any more. Whoever freed the last may still be using it.
     if (engine.live_storages() > 0 || entry.users.load(std::memory_order_seq_cst) > 0) continue;
     const uint64_t serial = entry.serial.exchange(0, std::memory_order_seq_cst);

@@ -31,7 +31,7 @@ class Ahead : public testing::Test {
 
 TEST_F(Ahead, WhatWasFetchedAheadIsThereWhenItIsNeeded) {
   fetch_ahead({whole(away_[0]), whole(away_[1])});
-  rig_.engine().settle();
+  rig_.engine().wait_for_io();
   EXPECT_EQ(rig_.stats().fetches_ahead, 2u);
   for (uint64_t i = 0; i < 2; ++i) EXPECT_TRUE(rig_.holds(away_[i], kBlock, i));
   EXPECT_EQ(rig_.stats().demand_fetches, fetches_) << "nobody had to wait";
@@ -40,7 +40,7 @@ TEST_F(Ahead, WhatWasFetchedAheadIsThereWhenItIsNeeded) {
 TEST_F(Ahead, NothingIsFetchedTwiceOrWithoutContent) {
   std::byte* empty = rig_.allocate(kBlock);
   fetch_ahead({whole(away_[0]), whole(away_[0]), whole(empty)});
-  rig_.engine().settle();
+  rig_.engine().wait_for_io();
   fetch_ahead({whole(away_[0])});
   EXPECT_EQ(rig_.stats().fetches_ahead, 1u);
 }
@@ -52,7 +52,7 @@ TEST_F(Ahead, NobodyLeavesForIt) {
   std::byte* idle = rig_.filled(kBlock, 7);
   const uint64_t evictions = rig_.stats().evictions;
   fetch_ahead({whole(away_[0]), whole(away_[1])});
-  rig_.engine().settle();
+  rig_.engine().wait_for_io();
   EXPECT_EQ(rig_.stats().fetches_ahead, 1u) << "there was room for one";
   EXPECT_EQ(rig_.stats().evictions, evictions);
   EXPECT_TRUE(is_readable(idle));
@@ -74,7 +74,7 @@ TEST_F(Ahead, APrefetchBecomesADemandWhenSomebodyWaitsForIt) {
 TEST_F(Ahead, AFailureIsNobodysUntilItIsNeededAndThenItIsTriedAgain) {
   rig_.store().fail(FailAt{.n = 0, .operation = Operation::read});
   fetch_ahead({whole(away_[0])});
-  rig_.engine().settle();
+  rig_.engine().wait_for_io();
   EXPECT_TRUE(rig_.store().fired());
   EXPECT_TRUE(rig_.holds(away_[0], kBlock, 0));
 }
@@ -84,7 +84,7 @@ TEST_F(Ahead, WhatIsFreedMeanwhileIsGoneWhenTheReadEnds) {
   fetch_ahead({whole(away_[0])});
   rig_.free(away_[0]);
   rig_.store().release();
-  rig_.engine().settle();
+  rig_.engine().wait_for_io();
   EXPECT_EQ(rig_.engine().live_storages(), 1u);
 }
 

@@ -32,7 +32,7 @@ class Training {
     }
     for (size_t i = 0; i < kParameters; ++i) {
       rig_.engine()
-          .settle();  // the disk has all the time it needs: what is not there by then was not planned
+          .wait_for_io();  // the disk has all the time it needs: what is not there by then was not planned
       ASSERT_TRUE(rig_.holds(sums[i], kSum, i + 1));
       Pins pins(rig_.engine());
       ASSERT_TRUE(rig_.try_pin(pins, sums[i], kSum, Access::read, "update").ok());
@@ -40,7 +40,7 @@ class Training {
       pins.release();
       rig_.free(sums[i]);
     }
-    rig_.engine().settle();
+    rig_.engine().wait_for_io();
     rig_.engine().end_step();
   }
 
@@ -50,7 +50,7 @@ class Training {
 
  private:
   void touch(std::byte* at, Bytes bytes, Access access, std::string_view who) {
-    rig_.engine().settle();
+    rig_.engine().wait_for_io();
     Pins pins(rig_.engine());
     ASSERT_TRUE(rig_.try_pin(pins, at, bytes, access, who).ok());
   }

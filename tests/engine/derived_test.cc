@@ -72,15 +72,15 @@ TEST_F(DerivedNumbers, AreForgottenWhenItWasAwayAndIsBroughtInToBeWritten) {
 
 // A fault is how a write is noticed: nothing may be writable, even if it was never on disk.
 TEST_F(DerivedNumbers, AWatchedBlockIsReadOnlyHoweverItIsGranted) {
-  class Nothing final : public Postponed {
+  class Nothing final : public DeferredWork {
     Result<void> run() override { return {}; }
   };
   std::byte* other = rig_.filled(2 * kBlock, 9);  // memory is short from here on
   const Need need{.address = at_, .bytes = 1, .access = Access::write};
-  ASSERT_TRUE(rig_.engine().postpone({&need, 1}, std::make_shared<Nothing>()));
-  EXPECT_EQ(kept(), std::nullopt) << "somebody is owed a change";
+  ASSERT_TRUE(rig_.engine().defer({&need, 1}, std::make_shared<Nothing>()));
+  EXPECT_EQ(kept(), std::nullopt) << "a change is deferred";
   EXPECT_EQ(rig_.engine().watch(at_), std::nullopt);
-  ASSERT_TRUE(rig_.engine().settle_all().ok());
+  ASSERT_TRUE(rig_.engine().flush_deferred().ok());
   EXPECT_TRUE(rig_.holds(at_, 2 * kBlock, 1));  // granted again
   EXPECT_EQ(kept(), 3.5) << "nothing was changed after all";
   EXPECT_DEATH(*static_cast<volatile std::byte*>(at_) = std::byte{1}, "");

@@ -259,7 +259,7 @@ TEST(Settle, AStorageFreedWhileItIsWrittenIsGoneAfterwards) {
   EXPECT_GE(rig.engine().live_storages(), 1u) << "the write still uses its memory";
   rig.store().release();
   making_room.join();
-  rig.engine().settle();
+  rig.engine().wait_for_io();
   EXPECT_EQ(rig.engine().live_storages(), 1u);
 }
 

@@ -33,7 +33,7 @@ class Planned {
   }
 
   void read(size_t i) {
-    rig_.engine().settle();
+    rig_.engine().wait_for_io();
     EXPECT_TRUE(rig_.holds(parameters_[i], kBlock, i)) << i;
   }
   void step(size_t stride = 1) {
@@ -63,7 +63,7 @@ TEST(Planning, OperatorsFaultsAndTransfersGoOnWhileAScheduleIsMade) {
           planned.engine().touch(planned.parameter(kParameters - 1 - i), Access::read).ok());
     }
     planned.rig().free(planned.rig().filled(kBlock, 77));
-    planned.engine().settle();
+    planned.engine().wait_for_io();
     fetched += planned.rig().stats().demand_fetches - before;
   };
   for (int i = 0; i < 4; ++i) {

@@ -29,7 +29,7 @@ class Loop {
 
   // Before each operation the disk gets the time that it needs, however slow it is: what is there by then was planned.
   void read(size_t i, Bytes makes = kBlock / 2) {
-    settle();
+    wait_for_io();
     Pins pins(rig_.engine());
     ASSERT_TRUE(rig_.try_pin(pins, parameters_[i], kBlock, Access::read, "read").ok());
     ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
@@ -38,7 +38,7 @@ class Loop {
     rig_.engine().free(made, &pins);
   }
   void update(size_t i) {
-    settle();
+    wait_for_io();
     Pins pins(rig_.engine());
     ASSERT_TRUE(rig_.try_pin(pins, parameters_[i], kBlock, Access::write, "update").ok());
     ASSERT_TRUE(has_pattern(parameters_[i], kBlock, keys_[i]));
@@ -59,7 +59,7 @@ class Loop {
   }
   // Looks at it outside any operation.
   void look(size_t i) { ASSERT_TRUE(rig_.engine().touch(parameters_[i], Access::read).ok()); }
-  void settle() { rig_.engine().settle(); }
+  void wait_for_io() { rig_.engine().wait_for_io(); }
   void end_step() { rig_.engine().end_step(); }
   Rig& rig() { return rig_; }
 
@@ -90,7 +90,7 @@ TEST(Prefetcher, MovesFewerBytesThanRecency) {
       loop.train();
       loop.end_step();
     }
-    loop.settle();
+    loop.wait_for_io();
     moved[static_cast<int>(movement)] =
         loop.rig().stats().read_bytes + loop.rig().stats().written_bytes;
   }
@@ -222,7 +222,7 @@ TEST(Prefetcher, WhatIsLookedAtTogetherStaysTogether) {
     loop.read(random.below(24));
     const size_t first = random.below(loop.count() - 1);
     for (size_t i = 0; i < 12; ++i) loop.look(random.below(24));
-    loop.settle();
+    loop.wait_for_io();
     loop.unplanned();
     for (int again = 0; again < 10; ++again) {
       loop.look(first);

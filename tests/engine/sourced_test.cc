@@ -146,7 +146,7 @@ TEST(Sourced, WhatComesFromTheStoreWhenItIsOutdatedIsOfNoUseAndLeavesOnce) {
   EXPECT_TRUE(it.rig.holds(it.at, kSize, 1));
   it.rig.push_out(it.at);
   it.rig.push_out(it.at + 512_KiB);
-  it.rig.engine().settle();
+  it.rig.engine().wait_for_io();
   it.rig.store().hold();
   const Need need{.address = it.at, .bytes = kSize, .access = Access::read};
   it.rig.engine().fetch_ahead({&need, 1});
@@ -199,7 +199,7 @@ TEST(Sourced, AFailureIsTheOperationsAndTheNextOneTriesAgain) {
     ASSERT_FALSE(pinned.ok());
     EXPECT_NE(pinned.error().message.find("rank 1 has ended"), std::string::npos);
   }
-  it.rig.engine().settle();  // the other block's fails, too
+  it.rig.engine().wait_for_io();  // the other block's fails, too
   it.source->fails = false;
   EXPECT_TRUE(it.rig.holds(it.at, kSize, 1));
 }
@@ -254,7 +254,7 @@ TEST(CopyOut, DoesWhatWasPutOffFirst) {
   Rig rig;
   std::byte* at = rig.filled(512_KiB, 3);
   rig.push_out(at);  // memory has been short: work may be put off
-  class Fill final : public Postponed {
+  class Fill final : public DeferredWork {
    public:
     Fill(Rig& rig, std::byte* at) : rig_(rig), at_(at) {}
     Result<void> run() override {
@@ -267,7 +267,7 @@ TEST(CopyOut, DoesWhatWasPutOffFirst) {
     std::byte* at_;
   };
   const Need need{.address = at, .bytes = 512_KiB, .access = Access::write};
-  ASSERT_TRUE(rig.engine().postpone({&need, 1}, std::make_shared<Fill>(rig, at)));
+  ASSERT_TRUE(rig.engine().defer({&need, 1}, std::make_shared<Fill>(rig, at)));
   AlignedBuffer buffer(Engine::copied_out_room(512_KiB));
   const Result<Bytes> copied =
       rig.engine().copy_out(at, 512_KiB, {buffer.data(), Engine::copied_out_room(512_KiB)});

@@ -16,7 +16,7 @@ struct HeldBlock {
   HeldBlock() {
     at = rig.filled(512_KiB, 3);
     rig.push_out(at);
-    rig.engine().settle();
+    rig.engine().wait_for_io();
     rig.store().hold();
   }
   ~HeldBlock() { rig.free(at); }
@@ -79,7 +79,7 @@ TEST(ExchangeFailure, AnAnswerThatIsLateNamesWhoAndWhatAndWhatItIsDoing) {
   std::vector<std::future<Result<void>>> pulls;
   for (int i = 0; i < 50; ++i)
     pulls.push_back(start_pull(ranks[0], {.from = 1, .key = 5, .into = into, .what = "get 'w'"}));
-  ranks.settle(0, 1);
+  ranks.wait_for_io(0, 1);
   ranks.clock(0).advance(kDeadline);
   for (auto& pull : pulls) {
     const Result<void> late = pull.get();
@@ -195,7 +195,7 @@ TEST(ExchangeFailure, WithdrawEndsWhenAReaderIsStopped) {
   Exchanges ranks(2, with_thoughts);
   std::vector<std::byte> into(kSize);
   auto pulled = start_pull(ranks[1], {.from = 0, .key = 5, .into = into});
-  ranks.settle(1, 0);
+  ranks.wait_for_io(1, 0);
   ranks.network.stop(1);
   ranks[0].offer(5, 0, plain(memory));
   ranks.network.wait_until_a_send_hangs();
@@ -328,7 +328,7 @@ TEST(ExchangeFailure, WhatARankIsDoingMayTakeLocks) {
   });
   std::vector<std::byte> into(1);
   auto late = start_pull(ranks[0], {.from = 1, .key = 5, .into = into});
-  ranks.settle(0, 1);
+  ranks.wait_for_io(0, 1);
   ranks.clock(0).advance(kDeadline);
   EXPECT_TRUE(names(late.get(), "no answer"));
   ranks[1].offer(6, 0, plain(memory));

@@ -225,7 +225,7 @@ struct SlowOwner {
   explicit SlowOwner(uint64_t key = 3) {
     at = rig.filled(kSize, key);
     rig.push_out(at);
-    rig.engine().settle();
+    rig.engine().wait_for_io();
     rig.store().hold();
   }
   ~SlowOwner() { rig.free(at); }

@@ -45,7 +45,7 @@ struct Exchanges {
 
   // What `by` has asked of `of` has been taken there, and no send to it is under way: for that one, too, the deadline would
   // pass when the clock of `by` goes on. For others than `of` the test knows that there is none.
-  void settle(int by, int of) {
+  void wait_for_io(int by, int of) {
     constexpr Exchange::Key kMarker = 99;
     (*this)[of].offer(kMarker, 0, plain(marker));
     std::vector<std::byte> into(1);

@@ -73,7 +73,7 @@ TEST(Gather, AFlippedBitOnTheDiskOfOneRankIsAnErrorForAllWhoGatherIt) {
                   {.checksums = true});
   Rig& owner = sharing.rig(1);
   owner.push_out(sharing.storage.part(1));
-  owner.engine().settle();
+  owner.engine().wait_for_io();
   const auto gather = [&](int rank) {
     Pins pins(sharing.rig(rank).engine());
     return sharing.rig(rank).try_pin(pins, sharing.storage.whole(rank), kSize, Access::read);
@@ -93,7 +93,7 @@ TEST(Gather, AFailureOfOneRankIsThatOfTheOperationAndNamesBoth) {
   Sharing sharing(3, even_shares(kSize / 4, 4, 3));
   Rig& owner = sharing.rig(2);
   owner.push_out(sharing.storage.part(2));
-  owner.engine().settle();
+  owner.engine().wait_for_io();
   owner.store().fail(FailAt{.operation = Operation::read, .from_then_on = true});
   {
     Pins pins(sharing.rig(0).engine());
@@ -101,7 +101,7 @@ TEST(Gather, AFailureOfOneRankIsThatOfTheOperationAndNamesBoth) {
         sharing.rig(0).try_pin(pins, sharing.storage.whole(0), kSize, Access::read);
     EXPECT_TRUE(names(pinned, "gather 'storage 5': rank 2: injected")) << pinned.error().message;
   }
-  sharing.rig(0).engine().settle();
+  sharing.rig(0).engine().wait_for_io();
   owner.store().fail(std::nullopt);
   EXPECT_TRUE(sharing.right(0, 0)) << "the next one tries again";
 }
@@ -139,7 +139,7 @@ TEST(Gather, WhatIsOutdatedWhileItComesIsAskedForAgain) {
   Sharing sharing(2, even_shares(kSize / 4, 4, 2));
   Rig& owner = sharing.rig(1);
   owner.push_out(sharing.storage.part(1));
-  owner.engine().settle();
+  owner.engine().wait_for_io();
   owner.store().hold();
   const Need need{.address = sharing.storage.whole(0), .bytes = kSize, .access = Access::read};
   sharing.rig(0).engine().fetch_ahead({&need, 1});
@@ -165,7 +165,7 @@ TEST(Gather, WhatIsFreedWhileItComesHarmsNobody) {
   storage.free(0, rig);
   const std::vector<std::byte> memory = pattern(kSize, 1);
   exchanges[1].offer(5, 0, plain(memory));
-  rig.engine().settle();
+  rig.engine().wait_for_io();
   EXPECT_EQ(rig.engine().live_storages(), 0u);
 }
 

@@ -163,7 +163,7 @@ TEST(NodeShares, WhatCannotBeKeptIsTold) {
     kept.outdate();
     kept.renew(0, nodes.storage.whole(0));
     for (uint64_t i = 0; i < 40; ++i) others.push_back(rig.filled(64_KiB, i));
-    rig.engine().settle();
+    rig.engine().wait_for_io();
     rig.store().fail(FailAt{.operation = Operation::write, .from_then_on = true});
     kept.gathered(0, 0, kSize);  // for which some of the others would have to leave
     while (!nodes.nodes[0].failure()) std::this_thread::yield();

@@ -19,7 +19,7 @@ struct Offering {
     at = rig.filled(kSize, 3);
     rig.push_out(at);
     rig.push_out(at + 512_KiB);
-    rig.engine().settle();
+    rig.engine().wait_for_io();
   }
   ~Offering() { rig.free(at); }
   Result<PieceCache::Piece> get(PieceCache& cache, size_t index, uint64_t version = 1,

@@ -24,7 +24,7 @@ bool is_readable(const std::byte* at) {
   return readable;
 }
 
-class Work final : public Postponed {
+class Work final : public DeferredWork {
  public:
   explicit Work(std::function<Result<void>()> body) : body_(std::move(body)) {}
   Result<void> run() override { return body_(); }
@@ -33,9 +33,9 @@ class Work final : public Postponed {
   std::function<Result<void>()> body_;
 };
 
-class Debts : public ::testing::TestWithParam<Eviction> {
+class Deferred : public ::testing::TestWithParam<Eviction> {
  protected:
-  Debts() : rig_({.eviction = GetParam()}) {
+  Deferred() : rig_({.eviction = GetParam()}) {
     // Only where memory has been short is anything put off.
     std::vector<std::byte*> others;
     for (int i = 0; i < 4; ++i) others.push_back(rig_.filled(kBlock, 77));
@@ -56,14 +56,14 @@ class Debts : public ::testing::TestWithParam<Eviction> {
   }
   bool put_off(std::byte* at, uint64_t key) {
     const Need need{.address = at, .bytes = 1, .access = Access::write};
-    return rig_.engine().postpone({&need, 1}, increment(at, key));
+    return rig_.engine().defer({&need, 1}, increment(at, key));
   }
 
   Rig rig_;
   std::atomic<int> runs_ = 0;
 };
 
-TEST_P(Debts, AreDoneBeforeAnOperationSeesTheStorage) {
+TEST_P(Deferred, AreDoneBeforeAnOperationSeesTheStorage) {
   std::byte* at = rig_.filled(kBlock, 1);
   ASSERT_TRUE(put_off(at, 1));
   EXPECT_EQ(runs_, 0);
@@ -72,20 +72,20 @@ TEST_P(Debts, AreDoneBeforeAnOperationSeesTheStorage) {
   EXPECT_EQ(runs_, 1);
 }
 
-TEST_P(Debts, AreDoneInTheirOrder) {
+TEST_P(Deferred, AreDoneInTheirOrder) {
   std::byte* at = rig_.filled(kBlock, 1);
   for (uint64_t key = 1; key <= 5; ++key) ASSERT_TRUE(put_off(at, key));
   EXPECT_TRUE(rig_.holds(at, kBlock, 6));
   EXPECT_EQ(runs_, 5);
 }
 
-TEST_P(Debts, OfOneStorageAreDoneBeforeLaterOnesOfAnother) {
+TEST_P(Deferred, OfOneStorageAreDoneBeforeLaterOnesOfAnother) {
   // As clipping and the update: the gradient is scaled first, then both are used.
   std::byte* gradient = rig_.filled(kBlock, 1);
   std::byte* parameter = rig_.filled(kBlock, 10);
   ASSERT_TRUE(put_off(gradient, 1));
   const Need both[] = {{.address = parameter, .bytes = 1}, {.address = gradient, .bytes = 1}};
-  ASSERT_TRUE(rig_.engine().postpone(
+  ASSERT_TRUE(rig_.engine().defer(
       both, std::make_shared<Work>([&]() -> Result<void> {
         Pins pins(rig_.engine());
         const Need needs[] = {{.address = parameter, .bytes = kBlock, .access = Access::write},
@@ -100,7 +100,7 @@ TEST_P(Debts, OfOneStorageAreDoneBeforeLaterOnesOfAnother) {
   EXPECT_EQ(runs_, 1);
 }
 
-TEST_P(Debts, AreDoneBeforeAnAccessOutsideAnyOperation) {
+TEST_P(Deferred, AreDoneBeforeAnAccessOutsideAnyOperation) {
   std::byte* at = rig_.filled(kBlock, 1);
   ASSERT_TRUE(put_off(at, 1));
   const Result<bool> touched = rig_.engine().touch(at, Access::read);
@@ -108,7 +108,7 @@ TEST_P(Debts, AreDoneBeforeAnAccessOutsideAnyOperation) {
   EXPECT_TRUE(has_pattern(at, kBlock, 2));
 }
 
-TEST_P(Debts, HideTheStorageFromEverybodyElse) {
+TEST_P(Deferred, HideTheStorageFromEverybodyElse) {
   if (GetParam() == Eviction::eagerly) GTEST_SKIP() << "nothing is in memory to be hidden";
   std::byte* at = rig_.filled(kBlock, 1);
   ASSERT_TRUE(put_off(at, 1));
@@ -117,20 +117,20 @@ TEST_P(Debts, HideTheStorageFromEverybodyElse) {
   rig_.push_out(at);
   const Need need{.address = at, .bytes = kBlock};
   rig_.engine().fetch_ahead({&need, 1});
-  rig_.engine().settle();
+  rig_.engine().wait_for_io();
   EXPECT_FALSE(is_readable(at));
   EXPECT_EQ(runs_, 0);
   EXPECT_TRUE(rig_.holds(at, kBlock, 2));
 }
 
-TEST_P(Debts, ThatFailAreStillOwed) {
+TEST_P(Deferred, ThatFailsIsStillDeferred) {
   std::byte* at = rig_.filled(kBlock, 1);
   bool broken = true;
   const Need need{.address = at, .bytes = 1};
-  ASSERT_TRUE(rig_.engine().postpone({&need, 1}, std::make_shared<Work>([&]() -> Result<void> {
-                                       if (broken) return Error{Code::io, "no luck today"};
-                                       return increment(at, 1)->run();
-                                     })));
+  ASSERT_TRUE(rig_.engine().defer({&need, 1}, std::make_shared<Work>([&]() -> Result<void> {
+                                    if (broken) return Error{Code::io, "no luck today"};
+                                    return increment(at, 1)->run();
+                                  })));
   Pins pins(rig_.engine());
   const Result<void> refused = rig_.try_pin(pins, at, kBlock, Access::read);
   ASSERT_FALSE(refused.ok());
@@ -139,7 +139,7 @@ TEST_P(Debts, ThatFailAreStillOwed) {
   EXPECT_TRUE(rig_.holds(at, kBlock, 2));
 }
 
-TEST_P(Debts, AreDoneOnceWhoeverComes) {
+TEST_P(Deferred, AreDoneOnceWhoeverComes) {
   for (int round = 0; round < 20; ++round) {
     std::byte* at = rig_.filled(kBlock, 1);
     ASSERT_TRUE(put_off(at, 1));
@@ -153,20 +153,20 @@ TEST_P(Debts, AreDoneOnceWhoeverComes) {
   }
 }
 
-TEST_P(Debts, CanBeSettledAllTogether) {
+TEST_P(Deferred, CanBeFlushed) {
   std::vector<std::byte*> all;
   for (int i = 0; i < 5; ++i) {
     all.push_back(rig_.filled(kBlock, 1));
     ASSERT_TRUE(put_off(all.back(), 1));
   }
-  ASSERT_TRUE(rig_.engine().settle_all().ok());
+  ASSERT_TRUE(rig_.engine().flush_deferred().ok());
   EXPECT_EQ(runs_, 5);
-  ASSERT_TRUE(rig_.engine().settle_all().ok());
+  ASSERT_TRUE(rig_.engine().flush_deferred().ok());
   EXPECT_EQ(runs_, 5) << "once";
   for (std::byte* at : all) EXPECT_TRUE(rig_.holds(at, kBlock, 2));
 }
 
-TEST_P(Debts, AreForgivenWhenNobodyCanSeeThem) {
+TEST_P(Deferred, AreDroppedWhenNobodyCanSeeThem) {
   std::byte* kept = rig_.filled(kBlock, 1);
   std::byte* dropped = rig_.filled(kBlock, 1);
   ASSERT_TRUE(put_off(kept, 1));
@@ -174,19 +174,19 @@ TEST_P(Debts, AreForgivenWhenNobodyCanSeeThem) {
   const uint64_t before = rig_.stats().live_storages;
   rig_.free(dropped);
   EXPECT_EQ(rig_.stats().live_storages, before) << "it may still be needed";
-  rig_.engine().forgive_unseen();
+  rig_.engine().drop_unseen_deferred();
   EXPECT_EQ(rig_.stats().live_storages, before - 1);
   EXPECT_EQ(runs_, 0);
   EXPECT_TRUE(rig_.holds(kept, kBlock, 2));
   EXPECT_EQ(runs_, 1);
 }
 
-TEST_P(Debts, OfAStorageThatIsFreedAreDoneForTheOthers) {
+TEST_P(Deferred, OfAStorageThatIsFreedAreDoneForTheOthers) {
   std::byte* parameter = rig_.filled(kBlock, 1);
   std::byte* gradient = rig_.filled(kBlock, 5);
   const Need needs[] = {{.address = parameter, .bytes = 1, .access = Access::write},
                         {.address = gradient, .bytes = 1}};
-  ASSERT_TRUE(rig_.engine().postpone(
+  ASSERT_TRUE(rig_.engine().defer(
       needs, std::make_shared<Work>([&]() -> Result<void> {
         Pins pins(rig_.engine());
         EXPECT_TRUE(rig_.try_pin(pins, gradient, kBlock, Access::read, "an update").ok());
@@ -197,18 +197,18 @@ TEST_P(Debts, OfAStorageThatIsFreedAreDoneForTheOthers) {
       })));
   const uint64_t before = rig_.stats().live_storages;
   rig_.free(gradient);
-  rig_.engine().forgive_unseen();
+  rig_.engine().drop_unseen_deferred();
   EXPECT_TRUE(rig_.holds(parameter, kBlock, 2));
   EXPECT_EQ(rig_.stats().live_storages, before - 1);
 }
 
 // Doing the first of two shows the storage to whoever does it, but to nobody else before the second is done.
-TEST_P(Debts, ThatAreLeftStayHiddenWhenOthersWereDone) {
+TEST_P(Deferred, ThatAreLeftStayHiddenWhenOthersWereDone) {
   std::byte* parameter = rig_.filled(kBlock, 1);
   std::byte* gradient = rig_.filled(kBlock, 5);
   const Need needs[] = {{.address = parameter, .bytes = 1, .access = Access::write},
                         {.address = gradient, .bytes = 1}};
-  ASSERT_TRUE(rig_.engine().postpone(needs, increment(parameter, 1)));
+  ASSERT_TRUE(rig_.engine().defer(needs, increment(parameter, 1)));
   ASSERT_TRUE(put_off(parameter, 2));
   EXPECT_TRUE(rig_.holds(gradient, kBlock, 5));
   EXPECT_EQ(runs_, 1);
@@ -218,39 +218,39 @@ TEST_P(Debts, ThatAreLeftStayHiddenWhenOthersWereDone) {
   EXPECT_TRUE(has_pattern(parameter, kBlock, 3));
 }
 
-TEST_P(Debts, OfStoragesThatNobodyHasTouchedYet) {
+TEST_P(Deferred, OfStoragesThatNobodyHasTouchedYet) {
   std::byte* fresh = rig_.allocate(kBlock);  // a state that the update itself fills
   const Need need{.address = fresh, .bytes = 1};
-  ASSERT_TRUE(rig_.engine().postpone({&need, 1}, std::make_shared<Work>([&]() -> Result<void> {
-                                       Pins pins(rig_.engine());
-                                       Result<void> pinned = rig_.try_pin(
-                                           pins, fresh, kBlock, Access::write, "an update");
-                                       if (!pinned.ok()) return pinned;
-                                       EXPECT_TRUE(is_readable(fresh));
-                                       write_pattern(fresh, kBlock, 5);
-                                       return {};
-                                     })));
+  ASSERT_TRUE(rig_.engine().defer({&need, 1}, std::make_shared<Work>([&]() -> Result<void> {
+                                    Pins pins(rig_.engine());
+                                    Result<void> pinned = rig_.try_pin(pins, fresh, kBlock,
+                                                                       Access::write, "an update");
+                                    if (!pinned.ok()) return pinned;
+                                    EXPECT_TRUE(is_readable(fresh));
+                                    write_pattern(fresh, kBlock, 5);
+                                    return {};
+                                  })));
   EXPECT_TRUE(rig_.holds(fresh, kBlock, 5));
 }
 
-TEST_P(Debts, AnAccessFromWithinTheWorkIsServed) {
+TEST_P(Deferred, AnAccessFromWithinTheWorkIsServed) {
   // A kernel that touches what it did not announce faults; waiting for the kernel to end would be for ever.
   std::byte* at = rig_.filled(kBlock, 1);
   const Need need{.address = at, .bytes = 1};
-  ASSERT_TRUE(rig_.engine().postpone({&need, 1}, std::make_shared<Work>([&]() -> Result<void> {
-                                       std::thread service([&] {
-                                         EXPECT_TRUE(rig_.engine().touch(at, Access::write).ok());
-                                       });
-                                       service.join();
-                                       Pins pins(rig_.engine());
-                                       rig_.pin(pins, at, kBlock, Access::write);
-                                       write_pattern(at, kBlock, 2);
-                                       return {};
-                                     })));
+  ASSERT_TRUE(rig_.engine().defer({&need, 1}, std::make_shared<Work>([&]() -> Result<void> {
+                                    std::thread service([&] {
+                                      EXPECT_TRUE(rig_.engine().touch(at, Access::write).ok());
+                                    });
+                                    service.join();
+                                    Pins pins(rig_.engine());
+                                    rig_.pin(pins, at, kBlock, Access::write);
+                                    write_pattern(at, kBlock, 2);
+                                    return {};
+                                  })));
   EXPECT_TRUE(rig_.holds(at, kBlock, 2));
 }
 
-TEST_P(Debts, WaitForNobodyWhoIsLooking) {
+TEST_P(Deferred, WaitForNobodyWhoIsLooking) {
   std::byte* at = rig_.filled(kBlock, 1);
   Pins pins(rig_.engine());
   rig_.pin(pins, at, kBlock, Access::read);
@@ -261,11 +261,12 @@ TEST(DebtsWhereAllFits, ThereAreNone) {
   Rig rig;
   std::byte* at = rig.filled(kBlock, 1);
   const Need need{.address = at, .bytes = 1};
-  EXPECT_FALSE(rig.engine().postpone({&need, 1},
-                                     std::make_shared<Work>([]() -> Result<void> { return {}; })));
+  EXPECT_FALSE(
+      rig.engine().defer({&need, 1}, std::make_shared<Work>([]() -> Result<void> { return {}; })));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Debts, ::testing::Values(Eviction::when_needed, Eviction::eagerly),
+INSTANTIATE_TEST_SUITE_P(Modes, Deferred,
+                         ::testing::Values(Eviction::when_needed, Eviction::eagerly),
                          [](const auto& info) {
                            return info.param == Eviction::eagerly ? "Eagerly" : "WhenNeeded";
                          });

@@ -11,9 +11,9 @@ namespace bottomless {
 
 struct Storage;
 
-class Postponed {
+class DeferredWork {
  public:
-  virtual ~Postponed() = default;
+  virtual ~DeferredWork() = default;
   // Called once by whoever comes first, with nothing locked; again if it failed. Pins what it works on
   // as any operation does, and either does all of its work or none.
   virtual Result<void> run() = 0;

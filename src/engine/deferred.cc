@@ -1,4 +1,4 @@
-// Work that is owed to storages: put off, and done before anybody sees that it was.
+// Deferred work on storages: done before anybody sees that it was not.
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -8,20 +8,21 @@
 namespace bottomless {
 namespace {
 
-constexpr size_t kMostOwed =
+constexpr size_t kMostDeferred =
     4096;  // to one storage; a loop that nobody looks at must not grow for ever
 
 }  // namespace
 
-bool Engine::postpone(std::span<const Need> needs, std::shared_ptr<Postponed> work) {
+bool Engine::defer(std::span<const Need> needs, std::shared_ptr<DeferredWork> work) {
   MutexLock lock(mutex_);
   // Where everything fits, nothing is gained by waiting.
   if (!short_of_room_ && options_.eviction != Eviction::eagerly) return false;
   while (written_in_sight(needs)) stall();
-  std::vector<Postponed::Touched> storages;
+  std::vector<DeferredWork::Touched> storages;
   for (const Need& need : needs) {
     Storage* storage = find(need.address);
-    if (storage == nullptr || storage->dead || storage->owed.size() >= kMostOwed) return false;
+    if (storage == nullptr || storage->dead || storage->deferred.size() >= kMostDeferred)
+      return false;
     for (const Block& block : storage->blocks) {
       if (block.pins > 0) return false;  // somebody may be looking at it
     }
@@ -35,12 +36,12 @@ bool Engine::postpone(std::span<const Need> needs, std::shared_ptr<Postponed> wo
     }
   }
   for (const auto& [storage, written] : storages) {
-    storage->owed.push_back(work.get());
+    storage->deferred.push_back(work.get());
     conceal(*storage);
   }
   work->storages_ = std::move(storages);
-  debts_.push_back(std::move(work));
-  ++stats_.postponed;
+  deferred_.push_back(std::move(work));
+  ++stats_.deferred;
   return true;
 }
 
@@ -65,92 +66,92 @@ void Engine::conceal(Storage& storage) {
   }
 }
 
-// The work that has to be done first of all that these ranges are owed; null: there is none, or the
+// The work that has to be done first of all that these ranges are deferred; null: there is none, or the
 // caller is doing it.
-Postponed* Engine::first_debt(std::span<const Need> needs) {
+DeferredWork* Engine::first_deferred(std::span<const Need> needs) {
   for (const Need& need : needs) {
     const Storage* storage = find(need.address);
-    if (storage == nullptr || storage->owed.empty()) continue;
-    Postponed* first = storage->owed.front();
+    if (storage == nullptr || storage->deferred.empty()) continue;
+    DeferredWork* first = storage->deferred.front();
     if (first->runner_ != std::this_thread::get_id()) return first;
   }
   return nullptr;
 }
 
-Result<void> Engine::settle(std::span<const Need> needs, Running running) {
-  while (!debts_.empty()) {
-    Postponed* first = first_debt(needs);
+Result<void> Engine::flush(std::span<const Need> needs, Running running) {
+  while (!deferred_.empty()) {
+    DeferredWork* first = first_deferred(needs);
     if (first == nullptr) return {};
     if (first->runner_) {
       if (running == Running::let_be) return {};
       stall();
       continue;
     }
-    if (Result<void> done = settle(*first); !done.ok()) return done;
+    if (Result<void> done = run_deferred(*first); !done.ok()) return done;
   }
   return {};
 }
 
-Result<void> Engine::settle(Postponed& work) {
+Result<void> Engine::run_deferred(DeferredWork& work) {
   work.runner_ = std::this_thread::get_id();
   mutex_.unlock();
   Result<void> outcome = work.run();
   mutex_.lock();
   work.runner_.reset();
-  // It has shown what may be owed more, or, if it failed, is owed still.
+  // It has made accessible what later work, or the same if it failed, is still to change.
   for (const auto& [storage, written] : work.storages_) {
-    if (storage->owed.size() > (outcome.ok() ? 1 : 0)) conceal(*storage);
+    if (storage->deferred.size() > (outcome.ok() ? 1 : 0)) conceal(*storage);
   }
-  if (outcome.ok()) spent_.push_back(strike(work));
+  if (outcome.ok()) finished_.push_back(remove_deferred(work));
   announce();
   return outcome;
 }
 
 // Destroying work frees the small inputs that it took by value, and whoever frees needs the engine's lock.
-bool Engine::bury_spent() {
-  if (spent_.empty()) return false;
-  std::vector<std::shared_ptr<Postponed>> spent = std::move(spent_);
-  spent_.clear();
+bool Engine::destroy_finished() {
+  if (finished_.empty()) return false;
+  std::vector<std::shared_ptr<DeferredWork>> finished = std::move(finished_);
+  finished_.clear();
   mutex_.unlock();
-  spent.clear();
+  finished.clear();
   mutex_.lock();
   return true;
 }
 
-std::shared_ptr<Postponed> Engine::strike(Postponed& work) {
+std::shared_ptr<DeferredWork> Engine::remove_deferred(DeferredWork& work) {
   for (const auto& [storage, written] : std::exchange(work.storages_, {})) {
-    std::erase(storage->owed, &work);
-    if (storage->owed.empty() && storage->dropped) let_die(*storage);
+    std::erase(storage->deferred, &work);
+    if (storage->deferred.empty() && storage->dropped) let_die(*storage);
   }
-  const auto found = std::find_if(debts_.begin(), debts_.end(),
+  const auto found = std::find_if(deferred_.begin(), deferred_.end(),
                                   [&](const auto& each) { return each.get() == &work; });
-  std::shared_ptr<Postponed> struck = std::move(*found);
-  debts_.erase(found);
-  return struck;
+  std::shared_ptr<DeferredWork> removed = std::move(*found);
+  deferred_.erase(found);
+  return removed;
 }
 
-Result<void> Engine::settle_all() {
+Result<void> Engine::flush_deferred() {
   MutexLock lock(mutex_);
-  while (!debts_.empty()) {
-    Postponed& first = *debts_.front();
+  while (!deferred_.empty()) {
+    DeferredWork& first = *deferred_.front();
     if (first.runner_ == std::this_thread::get_id()) return {};
     if (first.runner_) {
       stall();
       continue;
     }
-    if (Result<void> done = settle(first); !done.ok()) return done;
+    if (Result<void> done = run_deferred(first); !done.ok()) return done;
   }
-  bury_spent();
+  destroy_finished();
   return {};
 }
 
-void Engine::forgive_unseen() {
-  std::vector<std::shared_ptr<Postponed>> struck;  // destroyed after the lock is released
+void Engine::drop_unseen_deferred() {
+  std::vector<std::shared_ptr<DeferredWork>> removed;  // destroyed after the lock is released
   MutexLock lock(mutex_);
   std::unordered_set<const Storage*> wanted;  // by what comes later
-  std::vector<Postponed*> unseen;
-  for (auto debt = debts_.rbegin(); debt != debts_.rend(); ++debt) {
-    Postponed& work = **debt;
+  std::vector<DeferredWork*> unseen;
+  for (auto each = deferred_.rbegin(); each != deferred_.rend(); ++each) {
+    DeferredWork& work = **each;
     const bool seen =
         work.runner_ || std::any_of(work.storages_.begin(), work.storages_.end(), [&](auto& each) {
           return each.written && (!each.storage->dropped || wanted.contains(each.storage));
@@ -161,7 +162,7 @@ void Engine::forgive_unseen() {
       unseen.push_back(&work);
     }
   }
-  for (Postponed* work : unseen) struck.push_back(strike(*work));
+  for (DeferredWork* work : unseen) removed.push_back(remove_deferred(*work));
 }
 
 }  // namespace bottomless
