@@ -135,7 +135,7 @@ uint64_t cache_key(std::span<const Source> sources, const Encoder& encoder,
 
 Result<TokenTable> check_token_file(Files& files, const std::filesystem::path& path, uint64_t key,
                                     std::span<const Source> sources) {
-  const auto outdated = [&](const std::string& why) {
+  const auto invalidated = [&](const std::string& why) {
     return Error{Code::corrupt, "use the tokens in '" + path.string() + "' again: " + why +
                                     "; they are made from the data once more"};
   };
@@ -144,12 +144,12 @@ Result<TokenTable> check_token_file(Files& files, const std::filesystem::path& p
   Result<TokenTable> table = read_token_table(*file.value(), path);
   if (!table.ok()) return table;
   if (table.value().key != key || table.value().sources.size() != sources.size()) {
-    return outdated("they are of other files or another tokenizer");
+    return invalidated("they are of other files or another tokenizer");
   }
   for (size_t i = 0; i < sources.size(); ++i) {
     const Result<bool> same = is_same(files, sources[i], table.value().sources[i]);
     if (!same.ok()) return same.error();
-    if (!same.value()) return outdated("'" + sources[i].path.string() + "' has changed");
+    if (!same.value()) return invalidated("'" + sources[i].path.string() + "' has changed");
   }
   const Result<void> whole = verify_blocks(*file.value(), table.value(), path);
   if (!whole.ok()) return whole.error();

@@ -67,7 +67,7 @@ struct Block : EvictionCandidate {
   bool leaves = false;  // as soon as nobody pins it: the schedule has other use for its room
   bool stays = false;   // although it is being written: it is wanted again
   bool outside = false;  // its content below is the source's, not what lies at `place`
-  bool stale = false;    // what the fetch under way brings has been outdated meanwhile
+  bool stale = false;    // what the fetch under way brings has been invalidated meanwhile
 
   bool has_content() const { return outside || !place.empty(); }  // below
 
@@ -91,7 +91,7 @@ struct Outside {
   std::shared_ptr<Source> source;
   bool kept =
       false;  // what was fetched goes to the store when it leaves; otherwise it is fetched anew
-  bool written = false;  // here, since it was last outdated
+  bool written = false;  // here, since it was last invalidated
 };
 
 // There are many: every byte of one counts against the limit.

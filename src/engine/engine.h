@@ -146,14 +146,14 @@ class Engine {
   // errors.
   Result<void*> allocate(Bytes bytes, Kind kind, Pins* pins, std::string_view who);
   // A storage whose content `source` has. It may be written to here, and then is this process's own; until it is
-  // outdated: from then on its content is again what the source has by then. Kept: what was fetched and must leave goes to
+  // invalidated: from then on its content is again what the source has by then. Kept: what was fetched and must leave goes to
   // the store, and comes back from there.
   enum class Fetched { kept, dropped };
   Result<void*> allocate_from(std::shared_ptr<Source> source, Bytes bytes, Kind kind,
                               Fetched fetched, std::string_view who);
   // Waits until nobody uses it. No operation may begin to, meanwhile.
-  void outdate(const void* address);
-  // Whether anybody has written to it since it was last outdated.
+  void invalidate(const void* address);
+  // Whether anybody has written to it since it was last invalidated.
   bool written_here(const void* address) const;
 
   // `current` are the pins of the operation that frees, if any: what it allocated itself goes at

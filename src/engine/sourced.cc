@@ -38,7 +38,7 @@ void Engine::start_gather(Block& block, Frames&& frames, Access access, Priority
       });
 }
 
-void Engine::outdate(const void* address) {
+void Engine::invalidate(const void* address) {
   MutexLock lock(mutex_);
   Storage* storage = find(address);
   if (storage == nullptr || !storage->outside) return;

@@ -82,7 +82,7 @@ void NodeShares::Kept::gathered(uint64_t version, Bytes offset, Bytes bytes) {
   all_.changed_.notify_all();
 }
 
-void NodeShares::Kept::outdate() {
+void NodeShares::Kept::invalidate() {
   {
     MutexLock lock(all_.mutex_);
     version_.reset();

@@ -1,7 +1,7 @@
 // A second set of shares, within a node. What a rank has gathered from the owners once, it keeps a part of; the ranks of a
 // node together keep all of it. From then on they gather it from each other, and nothing crosses the network between nodes
 // until it is renewed. It only saves traffic: who has not kept its part says so at once, and the owners are asked instead.
-// Thread-safety: every call from any thread, but for one Kept outdate() and renew() from one at a time.
+// Thread-safety: every call from any thread, but for one Kept invalidate() and renew() from one at a time.
 // Lifetime: exchange and engine outlive it; it outlives every fetch of a Gather that was given one of its Kept.
 #pragma once
 #include <bottomless/bytes.h>
@@ -35,7 +35,7 @@ class NodeShares {
     void gathered(uint64_t version, Bytes offset, Bytes bytes);
 
     // What was kept is of no use any more: nobody is given it when this returns, nor is the storage looked at.
-    void outdate();
+    void invalidate();
     // From now on this version of what is gathered into the storage at `whole` is kept.
     void renew(uint64_t version, const std::byte* whole);
 

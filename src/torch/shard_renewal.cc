@@ -52,10 +52,10 @@ void Sharding::take_over_writes() {
   }
 }
 
-// Whoever has begun a fetch ahead shall not read what is being written; it is outdated anyway.
+// Whoever has begun a fetch ahead shall not read what is being written; it is invalidated anyway.
 void Sharding::hold_back(size_t index) {
   exchange_->withdraw(role_key(Role::parameter, index));
-  if (NodeShares::Kept* const kept = parameters_[index].within_node) kept->outdate();
+  if (NodeShares::Kept* const kept = parameters_[index].within_node) kept->invalidate();
 }
 
 void Sharding::offer_share(size_t index) {
@@ -75,7 +75,7 @@ void Sharding::renew(size_t index) {
   if (parameter.gather == nullptr) return;
   parameter.gather->renew(parameter.version);
   const void* const whole = parameter.whole.storage().data();
-  engine().outdate(whole);
+  engine().invalidate(whole);
   if (parameter.within_node != nullptr)
     parameter.within_node->renew(parameter.version, static_cast<const std::byte*>(whole));
 }

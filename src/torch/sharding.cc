@@ -180,7 +180,7 @@ std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched)
       }
     }
   }
-  // Whoever has begun a fetch ahead shall not read what is being written; it is outdated anyway.
+  // Whoever has begun a fetch ahead shall not read what is being written; it is invalidated anyway.
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (reduction_->changed(i) || written_[i]) hold_back(i);
   }

@@ -110,7 +110,7 @@ TEST(Sourced, OutdatedContentIsFetchedAgain) {
     EXPECT_TRUE(it.rig.holds(it.at, kSize, 1));
     it.rig.push_out(it.at);  // one block here, one away
     it.source->key = 2;
-    it.rig.engine().outdate(it.at);
+    it.rig.engine().invalidate(it.at);
     EXPECT_TRUE(it.rig.holds(it.at, kSize, 2));
   }
 }
@@ -122,7 +122,7 @@ TEST(Sourced, AWriteMakesItThisProcesssOwnUntilItIsOutdated) {
   it.rig.push_out(it.at);
   it.rig.push_out(it.at + 512_KiB);
   EXPECT_TRUE(it.rig.holds(it.at, kSize, 7));
-  it.rig.engine().outdate(it.at);
+  it.rig.engine().invalidate(it.at);
   EXPECT_FALSE(it.rig.engine().written_here(it.at));
   EXPECT_TRUE(it.rig.holds(it.at, kSize, 1));
 }
@@ -135,7 +135,7 @@ TEST(Sourced, AFetchUnderWayWhenItIsOutdatedIsOfNoUse) {
   EXPECT_EQ(it.source->ahead, 2);
   it.source->key = 2;
   it.source->held = false;
-  it.rig.engine().outdate(it.at);
+  it.rig.engine().invalidate(it.at);
   std::thread late([&] { it.source->answer_held(); });
   EXPECT_TRUE(it.rig.holds(it.at, kSize, 2));
   late.join();
@@ -152,10 +152,10 @@ TEST(Sourced, WhatComesFromTheStoreWhenItIsOutdatedIsOfNoUseAndLeavesOnce) {
   it.rig.engine().fetch_ahead({&need, 1});
   it.rig.store().wait_for_pending(1);
   it.source->key = 2;
-  std::thread outdates([&] { it.rig.engine().outdate(it.at); });
+  std::thread invalidates([&] { it.rig.engine().invalidate(it.at); });
   for (int i = 0; i < 100; ++i) std::this_thread::yield();
   it.rig.store().release();
-  outdates.join();
+  invalidates.join();
   std::byte* other = it.rig.filled(512_KiB, 3);  // nothing of it is there that could leave for this
   it.rig.push_out(other);
   EXPECT_TRUE(it.rig.holds(it.at, kSize, 2));
@@ -230,7 +230,7 @@ TEST(CopyOut, AsItCameIsNeverWhatTheProgramIsWriting) {
   Sourced it;
   AlignedBuffer buffer(Engine::copied_out_room(kSize));
   for (int turn = 0; turn < 200; ++turn) {
-    it.rig.engine().outdate(it.at);
+    it.rig.engine().invalidate(it.at);
     ASSERT_TRUE(it.rig.holds(it.at, kSize, 1));
     std::thread program([&] {
       if (turn % 3 > 0) std::this_thread::yield();

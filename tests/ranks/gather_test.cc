@@ -145,7 +145,7 @@ TEST(Gather, WhatIsOutdatedWhileItComesIsAskedForAgain) {
   sharing.rig(0).engine().fetch_ahead({&need, 1});
   owner.store().wait_for_pending(1);
   sharing.storage.source(0).renew(1);
-  sharing.rig(0).engine().outdate(sharing.storage.whole(0));
+  sharing.rig(0).engine().invalidate(sharing.storage.whole(0));
   owner.store().release();
   for (const int rank : {0, 1}) {
     sharing.exchanges[rank].withdraw(5);
@@ -282,7 +282,7 @@ class Training {
       for (uint64_t key = 0; key < kStorages; ++key) {
         if (common.one_in(3)) continue;
         if (storages_[key].within_node(rank) != nullptr)
-          storages_[key].within_node(rank)->outdate();
+          storages_[key].within_node(rank)->invalidate();
         storages_[key].renew(rank, rig, ++versions[key]);
         publish(rank, storages_[key], versions[key]);
       }

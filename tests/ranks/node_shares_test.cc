@@ -114,7 +114,7 @@ TEST(NodeShares, ANewVersionIsGatheredFromItsOwnersFirst) {
   nodes.gather_everywhere(0);
   for (int i = 0; i < kRanks; ++i) {
     nodes.exchanges[i].withdraw(kOfOwners);
-    nodes.storage.within_node(i)->outdate();
+    nodes.storage.within_node(i)->invalidate();
     nodes.storage.update(i, nodes.rig(i), 1);
   }
   for (int i = 0; i < kRanks; ++i) {
@@ -160,7 +160,7 @@ TEST(NodeShares, WhatCannotBeKeptIsTold) {
   {
     Pins pins(rig.engine());
     rig.pin(pins, nodes.storage.whole(0), kSize, Access::read);
-    kept.outdate();
+    kept.invalidate();
     kept.renew(0, nodes.storage.whole(0));
     for (uint64_t i = 0; i < 40; ++i) others.push_back(rig.filled(64_KiB, i));
     rig.engine().wait_for_io();

@@ -72,7 +72,7 @@ class ShardedStorage {
   void renew(int rank, Rig& rig, uint64_t version) {
     Here& here = at(rank);
     here.source->renew(version);
-    rig.engine().outdate(here.whole);
+    rig.engine().invalidate(here.whole);
     if (here.within_node != nullptr) here.within_node->renew(version, here.whole);
   }
   void free(int rank, Rig& rig) {
