@@ -166,7 +166,7 @@ class Engine {
   Result<void> pin(Pins& pins, std::span<const Need> needs, std::string_view who);
 
   // The same for work beside the program's own, of which no schedule need know.
-  Result<void> pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who);
+  Result<void> pin_untraced(Pins& pins, std::span<const Need> needs, std::string_view who);
 
   // That work will use these from here on: schedules know of it as of an operation, and what they would have leave stays
   // until end_announced_use(). What it only reads it frees when it is done, which schedules take for done at once: when exactly

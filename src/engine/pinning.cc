@@ -131,7 +131,7 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
   return pinned;
 }
 
-Result<void> Engine::pin_beside(Pins& pins, std::span<const Need> needs, std::string_view who) {
+Result<void> Engine::pin_untraced(Pins& pins, std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
   if (Result<void> flushed = flush_deferred_for(needs); !flushed.ok()) return flushed;
   return pin_needs(pins, needs, who, Running::wait_for);

@@ -153,7 +153,7 @@ Result<bool> NodeShares::keep(const Task& task, const std::byte* whole) {
     std::byte* const into = task.kept->part_ + (at - first);
     Pins pins(engine_);
     const Need need{.address = into, .bytes = copied.value(), .access = Access::write};
-    Result<void> pinned = engine_.pin_beside(pins, {&need, 1}, "keep a share within the node");
+    Result<void> pinned = engine_.pin_untraced(pins, {&need, 1}, "keep a share within the node");
     if (!pinned.ok()) return std::move(pinned).error();
     std::memcpy(into, buffer_.get(), copied.value());
     at += copied.value();

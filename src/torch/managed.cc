@@ -24,7 +24,7 @@ Result<at::Tensor> new_managed(Bytes bytes, at::ScalarType type, Kind kind) {
   const auto count = static_cast<int64_t>(bytes / c10::elementSize(type));
   if (!session || bytes < session->least_managed()) {
     try {
-      const BesideOperators beside;
+      const BypassGuard guard;
       return at::empty({count}, at::TensorOptions(type));
     } catch (const c10::Error& error) {
       return caught(error);
@@ -82,12 +82,12 @@ Result<PinnedRange> pin_range(const at::Tensor& tensor, Bytes begin, Bytes bytes
   if (engine == nullptr || bytes == 0) return range;
   range.pins = std::make_unique<Pins>(*engine);
   const Need need{.address = at, .bytes = bytes, .access = access};
-  if (Result<void> pinned = engine->pin_beside(*range.pins, {&need, 1}, who); !pinned.ok())
+  if (Result<void> pinned = engine->pin_untraced(*range.pins, {&need, 1}, who); !pinned.ok())
     return std::move(pinned).error();
   return range;
 }
 
-BesideOperators::BesideOperators()
+BypassGuard::BypassGuard()
     : not_intercepted_(c10::DispatchKey::Fake),
       not_recorded_(c10::autograd_dispatch_keyset_with_ADInplaceOrView),
       alone_(true) {}

@@ -38,9 +38,9 @@ Result<PinnedRange> pin_range(const at::Tensor& tensor, Bytes begin, Bytes bytes
                               std::string_view who);
 
 // While it lives, operators of this thread run as they are, on what is pinned already, and on this thread alone.
-class BesideOperators {
+class BypassGuard {
  public:
-  BesideOperators();
+  BypassGuard();
 
  private:
   c10::impl::ExcludeDispatchKeyGuard not_intercepted_;

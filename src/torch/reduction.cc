@@ -427,7 +427,7 @@ Result<void> Reduction::add_piece(const at::Tensor& sum, bool first, Bytes at,
   const auto count = static_cast<int64_t>(piece.size() / element);
   Result<PinnedRange> pinned = pin_range(sum, at, piece.size(), Access::write, "reduce gradients");
   if (!pinned.ok()) return std::move(pinned).error();
-  const BesideOperators beside;  // it is pinned: no operator here is one of the program's
+  const BypassGuard guard;  // it is pinned: no operator here is one of the program's
   at::Tensor into = sum.narrow(0, begin, count);
   const at::Tensor added = at::from_blob(piece.data(), {count}, sum.options());
   const double share = 1.0 / ranks_;

@@ -18,7 +18,7 @@ constexpr size_t kMostTensors = (size_t{1} << 24) - 8;
 constexpr size_t kHasRead = kMostTensors, kEntry = kMostTensors + 2, kOutcome = kMostTensors + 4;
 
 at::Tensor bytes_tensor(const void* from, size_t bytes) {
-  const BesideOperators beside;
+  const BypassGuard guard;
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
   if (bytes > 0) std::memcpy(tensor.data_ptr(), from, bytes);
   return tensor;

@@ -73,7 +73,7 @@ class Held {
     Pins* pins = scope != nullptr ? scope->pins_of(session) : nullptr;
     if (pins == nullptr) pins = &own_.emplace_back(session.engine());
     // Most come from threads of a network, whenever it likes: no part of a step that repeats.
-    Result<void> pinned = session.engine().pin_beside(*pins, needs, "a system call");
+    Result<void> pinned = session.engine().pin_untraced(*pins, needs, "a system call");
     if (pinned.ok()) return true;
     std::fprintf(stderr, "bottomless: %s\n", pinned.error().message.c_str());
     errno = pinned.error().code == Code::no_memory ? ENOMEM : EIO;

@@ -19,7 +19,7 @@ Result<void> in_pieces(
     Result<PinnedRange> range = pin_range(tensor, static_cast<Bytes>(first) * element,
                                           static_cast<Bytes>(count) * element, access, who);
     if (!range.ok()) return range.error();
-    const BesideOperators beside;
+    const BypassGuard guard;
     const Result<void> done =
         work(first, at::from_blob(range.value().at, {count}, at::TensorOptions(tensor.dtype())));
     if (!done.ok()) return done.error();

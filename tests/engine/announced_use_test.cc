@@ -59,7 +59,7 @@ class Training {
     rig_.engine().announce_use({&need, 1}, "sum");
     for (int part = 0; part < 2; ++part) {
       Pins pins(rig_.engine());
-      ASSERT_TRUE(rig_.engine().pin_beside(pins, {&need, 1}, "sum").ok());
+      ASSERT_TRUE(rig_.engine().pin_untraced(pins, {&need, 1}, "sum").ok());
       write_pattern(sum, kSum, key);
       pins.done();
       pins.release();
