@@ -175,15 +175,15 @@ class Engine {
   void end_announced_use(const Need& need);
 
   // Copies content out without bringing anything in: what is away is read past the heap, so that it needs no room. Ends at
-  // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with copied_out_room(bytes). What a
+  // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with bypass_buffer_bytes(bytes). What a
   // source has is only had while it is here, or on its way and that is awaited. Nobody begins to write to a block
   // while it is copied. As it came: what is on its way or was written to here is refused.
-  static constexpr Bytes copied_out_room(Bytes bytes) {
+  static constexpr Bytes bypass_buffer_bytes(Bytes bytes) {
     return round_to_store(bytes) + Store::kAlignment;
   }
   enum class Wanted { as_it_is, as_it_came };
-  Result<Bytes> copy_out(const void* address, Bytes bytes, std::span<std::byte> into,
-                         Wanted wanted = Wanted::as_it_is);
+  Result<Bytes> read_bypassing_heap(const void* address, Bytes bytes, std::span<std::byte> into,
+                                    Wanted wanted = Wanted::as_it_is);
 
   // Begins to bring in what of these ranges is away, as far as there is room for it without anything
   // having to leave. Waits for nothing, and gives way to everybody who does.
@@ -281,8 +281,8 @@ class Engine {
   Result<void*> allocate(Bytes bytes, Kind kind, Pins* pins, std::unique_ptr<Outside> outside,
                          std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> flush_deferred_for(std::span<const Need> needs) BOTTOMLESS_REQUIRES(mutex_);
-  Result<void> read_past_heap(const Block& block, Bytes from, Bytes bytes,
-                              std::span<std::byte> into) BOTTOMLESS_REQUIRES(mutex_);
+  Result<void> read_extent(const Block& block, Bytes from, Bytes bytes, std::span<std::byte> into)
+      BOTTOMLESS_REQUIRES(mutex_);
   Result<void> pin_needs(Pins& pins, std::span<const Need> needs, std::string_view who,
                          Running running) BOTTOMLESS_REQUIRES(mutex_);
   Result<void> pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,

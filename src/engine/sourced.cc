@@ -69,8 +69,8 @@ bool Engine::written_here(const void* address) const {
   return storage != nullptr && storage->outside && storage->outside->written;
 }
 
-Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::byte> into,
-                               Wanted wanted) {
+Result<Bytes> Engine::read_bypassing_heap(const void* address, Bytes bytes,
+                                          std::span<std::byte> into, Wanted wanted) {
   MutexLock lock(mutex_);
   const Need need{.address = address, .bytes = bytes, .access = Access::read};
   if (Result<void> flushed = flush_deferred_for({&need, 1}); !flushed.ok())
@@ -94,7 +94,7 @@ Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::
   while (block.state == State::fetching || block.lifted) stall();
   Result<void> copied;
   if (block.state == State::away) {
-    copied = read_past_heap(block, from, part, into);
+    copied = read_extent(block, from, part, into);
   } else {
     if (block.state == State::resident) grant(block, Access::read);
     ++block.copying;
@@ -108,8 +108,8 @@ Result<Bytes> Engine::copy_out(const void* address, Bytes bytes, std::span<std::
   return part;
 }
 
-Result<void> Engine::read_past_heap(const Block& block, Bytes from, Bytes bytes,
-                                    std::span<std::byte> into) {
+Result<void> Engine::read_extent(const Block& block, Bytes from, Bytes bytes,
+                                 std::span<std::byte> into) {
   if (block.outside)
     return Error{Code::invalid_argument, "copy a tensor out: its content is elsewhere"};
   if (block.place.empty()) return {};  // it has no content

@@ -31,7 +31,7 @@ Bytes Exchange::own_memory(int ranks, Bytes piece_bytes) {
   const Bytes encoded = encoded_bytes(piece_bytes, Element::bfloat16);
   // A cache of pieces; for each peer three threads and what is quantised on its way in and out; one that answers this rank
   // itself; a watchdog.
-  return pieces_for(ranks) * Engine::copied_out_room(piece_bytes) +
+  return pieces_for(ranks) * Engine::bypass_buffer_bytes(piece_bytes) +
          peers * (3 * Thread::kStackBytes + 2 * encoded) + Thread::kStackBytes + encoded +
          Thread::kStackBytes;
 }

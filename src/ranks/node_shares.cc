@@ -15,7 +15,7 @@ NodeShares::NodeShares(Exchange& exchange, Engine& engine, Bytes piece_bytes)
     : exchange_(exchange), engine_(engine), piece_bytes_(piece_bytes) {}
 
 Result<void> NodeShares::start() {
-  const Bytes room = Engine::copied_out_room(piece_bytes_);
+  const Bytes room = Engine::bypass_buffer_bytes(piece_bytes_);
   buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(Store::kAlignment, room)));
   if (!buffer_)
     return Error{Code::no_memory,
@@ -145,10 +145,10 @@ Result<bool> NodeShares::keep(const Task& task, const std::byte* whole) {
   const Share part = part_of(task);
   const Bytes first = task.kept->shares_[static_cast<size_t>(exchange_.rank())].begin;
   for (Bytes at = part.begin; at < part.end;) {
-    const Result<Bytes> copied =
-        engine_.copy_out(whole + at, std::min(piece_bytes_, part.end - at),
-                         {buffer_.get(), Engine::copied_out_room(piece_bytes_)},
-                         Engine::Wanted::as_it_came);  // nobody may wait here for other ranks
+    const Result<Bytes> copied = engine_.read_bypassing_heap(
+        whole + at, std::min(piece_bytes_, part.end - at),
+        {buffer_.get(), Engine::bypass_buffer_bytes(piece_bytes_)},
+        Engine::Wanted::as_it_came);  // nobody may wait here for other ranks
     if (!copied.ok()) return false;
     std::byte* const into = task.kept->part_ + (at - first);
     Pins pins(engine_);

@@ -60,7 +60,7 @@ class NodeShares {
   NodeShares(const NodeShares&) = delete;
   NodeShares& operator=(const NodeShares&) = delete;
   static Bytes own_memory(Bytes piece_bytes) {
-    return Engine::copied_out_room(piece_bytes) + Thread::kStackBytes;
+    return Engine::bypass_buffer_bytes(piece_bytes) + Thread::kStackBytes;
   }
 
   Result<void> start();

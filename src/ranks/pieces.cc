@@ -25,7 +25,7 @@ struct PieceCache::Entry {
 PieceCache::PieceCache(Bytes piece_bytes) : piece_bytes_(piece_bytes) {}
 
 Result<void> PieceCache::reserve(size_t pieces) {
-  const Bytes room = Engine::copied_out_room(piece_bytes_);
+  const Bytes room = Engine::bypass_buffer_bytes(piece_bytes_);
   MutexLock lock(mutex_);
   for (size_t i = 0; i < pieces; ++i) {
     auto entry = std::make_unique<Entry>();
@@ -87,9 +87,9 @@ Result<PieceCache::Piece> PieceCache::get(const Name& name, Engine& engine,
     mutex_.unlock();
     std::optional<Error> failure;
     for (Bytes done = 0; done < bytes && !failure;) {
-      const Result<Bytes> part =
-          engine.copy_out(address + done, bytes - done,
-                          {entry->buffer.get() + done, Engine::copied_out_room(bytes - done)});
+      const Result<Bytes> part = engine.read_bypassing_heap(
+          address + done, bytes - done,
+          {entry->buffer.get() + done, Engine::bypass_buffer_bytes(bytes - done)});
       if (part.ok()) {
         done += part.value();
       } else {

@@ -209,13 +209,13 @@ TEST(CopyOut, ReadsWhatIsHereAndWhatIsAwayWithoutBringingItIn) {
   std::byte* at = rig.filled(kSize, 3);
   rig.push_out(at);
   const Bytes resident = rig.resident();
-  AlignedBuffer buffer(Engine::copied_out_room(kSize));
-  const std::span<std::byte> into(buffer.data(), Engine::copied_out_room(kSize));
+  AlignedBuffer buffer(Engine::bypass_buffer_bytes(kSize));
+  const std::span<std::byte> into(buffer.data(), Engine::bypass_buffer_bytes(kSize));
   for (const Bytes from :
        {Bytes{0}, Bytes{8}, Bytes{4096}, Bytes{123456}, 512_KiB - 8, 512_KiB, 600_KiB + 8}) {
     Bytes done = from;
     while (done < kSize) {
-      const Result<Bytes> part = rig.engine().copy_out(at + done, kSize - done, into);
+      const Result<Bytes> part = rig.engine().read_bypassing_heap(at + done, kSize - done, into);
       ASSERT_TRUE(part.ok()) << part.error().message;
       ASSERT_GT(part.value(), 0u);
       ASSERT_TRUE(continues_pattern(into.data(), part.value(), 3, done)) << from << ' ' << done;
@@ -228,7 +228,7 @@ TEST(CopyOut, ReadsWhatIsHereAndWhatIsAwayWithoutBringingItIn) {
 
 TEST(CopyOut, AsItCameIsNeverWhatTheProgramIsWriting) {
   Sourced it;
-  AlignedBuffer buffer(Engine::copied_out_room(kSize));
+  AlignedBuffer buffer(Engine::bypass_buffer_bytes(kSize));
   for (int turn = 0; turn < 200; ++turn) {
     it.rig.engine().invalidate(it.at);
     ASSERT_TRUE(it.rig.holds(it.at, kSize, 1));
@@ -238,14 +238,16 @@ TEST(CopyOut, AsItCameIsNeverWhatTheProgramIsWriting) {
       it.rig.pin(pins, it.at, kSize, Access::write);
       std::memset(it.at, 7, kSize);
     });
-    const Result<Bytes> part = it.rig.engine().copy_out(
-        it.at, kSize, {buffer.data(), Engine::copied_out_room(kSize)}, Engine::Wanted::as_it_came);
+    const Result<Bytes> part = it.rig.engine().read_bypassing_heap(
+        it.at, kSize, {buffer.data(), Engine::bypass_buffer_bytes(kSize)},
+        Engine::Wanted::as_it_came);
     program.join();
     if (part.ok()) {
       ASSERT_TRUE(continues_pattern(buffer.data(), part.value(), 1, 0)) << turn;
     }
-    const Result<Bytes> later = it.rig.engine().copy_out(
-        it.at, kSize, {buffer.data(), Engine::copied_out_room(kSize)}, Engine::Wanted::as_it_came);
+    const Result<Bytes> later = it.rig.engine().read_bypassing_heap(
+        it.at, kSize, {buffer.data(), Engine::bypass_buffer_bytes(kSize)},
+        Engine::Wanted::as_it_came);
     ASSERT_FALSE(later.ok());
   }
 }
@@ -268,9 +270,9 @@ TEST(CopyOut, DoesWhatWasPutOffFirst) {
   };
   const Need need{.address = at, .bytes = 512_KiB, .access = Access::write};
   ASSERT_TRUE(rig.engine().defer({&need, 1}, std::make_shared<Fill>(rig, at)));
-  AlignedBuffer buffer(Engine::copied_out_room(512_KiB));
-  const Result<Bytes> copied =
-      rig.engine().copy_out(at, 512_KiB, {buffer.data(), Engine::copied_out_room(512_KiB)});
+  AlignedBuffer buffer(Engine::bypass_buffer_bytes(512_KiB));
+  const Result<Bytes> copied = rig.engine().read_bypassing_heap(
+      at, 512_KiB, {buffer.data(), Engine::bypass_buffer_bytes(512_KiB)});
   ASSERT_TRUE(copied.ok());
   EXPECT_TRUE(has_pattern(buffer.data(), 512_KiB, 4));
   rig.free(at);

@@ -202,11 +202,12 @@ class Run {
     if (pinned) write_pattern(slot.at, slot.bytes, slot.key);
   }
   void copy(const Slot& slot) {
-    AlignedBuffer room(Engine::copied_out_room(slot.bytes));
+    AlignedBuffer room(Engine::bypass_buffer_bytes(slot.bytes));
     for (Bytes done = 0; done < slot.bytes;) {
       Bytes part = 0;
       const bool copied = insist("copy", [&]() -> Result<void> {
-        Result<Bytes> got = rig_.engine().copy_out(slot.at + done, slot.bytes - done, room.span());
+        Result<Bytes> got =
+            rig_.engine().read_bypassing_heap(slot.at + done, slot.bytes - done, room.span());
         if (!got.ok()) return std::move(got).error();
         part = got.value();
         return {};
