@@ -60,9 +60,9 @@ struct EngineOptions {
   size_t spare_places = 0;  // in the store, for the day it is full; see places.h
   std::function<void()> planning = [] {};  // called without any lock before a schedule is made
   // An operation that has waited for so long, for a disk that answers nothing, fails.
-  std::chrono::nanoseconds patience = std::chrono::seconds(60);
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   LogSink log = [](LogLevel, std::string_view) {};
-  const Clock* clock = &Clock::steady();  // of the patience
+  const Clock* clock = &Clock::steady();  // of the timeout
   // Called, under the engine's lock, by a thread that is about to wait for room that others hold.
   std::function<void()> before_waiting = [] {};
 };

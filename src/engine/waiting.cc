@@ -12,7 +12,7 @@ namespace bottomless {
 void Engine::stall() {
   const double start = seconds_now();
   ++waiters_;
-  options_.clock->wait(changed_, mutex_, options_.patience);
+  options_.clock->wait(changed_, mutex_, options_.timeout);
   --waiters_;
   stats_.stall_seconds += seconds_now() - start;
 }
@@ -23,8 +23,8 @@ void Engine::stall() {
 Result<void> Engine::stall(Waiting& waiting, std::string_view who) {
   if (!waiting.since) waiting.since = options_.clock->now();
   stall();
-  if (options_.clock->now() - *waiting.since < options_.patience) return {};
-  if (std::optional<Error> late = store_.overdue(options_.patience))
+  if (options_.clock->now() - *waiting.since < options_.timeout) return {};
+  if (std::optional<Error> late = store_.overdue(options_.timeout))
     return Error{late->code, "run " + std::string(who) + ": " + late->message};
   if (transfers_ == 0 && !std::exchange(waiting.told, true)) {
     options_.log(LogLevel::warning,
@@ -40,7 +40,7 @@ void Engine::finish_transfers() {
   bool told = false;
   while (transfers_ > 0) {
     stall();
-    const std::optional<Error> late = store_.overdue(options_.patience);
+    const std::optional<Error> late = store_.overdue(options_.timeout);
     if (late && !std::exchange(told, true)) options_.log(LogLevel::warning, late->message);
   }
 }

@@ -219,11 +219,11 @@ void DiskStore::raise_priority(const Extent& extent) {
   disks_[extent.disk].queue->raise_priority(extent.offset);
 }
 
-std::optional<Error> DiskStore::overdue(std::chrono::nanoseconds patience) {
+std::optional<Error> DiskStore::overdue(std::chrono::nanoseconds timeout) {
   const auto now = clock_.now();
   for (const Disk& disk : disks_) {
     const auto since = disk.queue->waiting_since();
-    if (!since || now - *since < patience) continue;
+    if (!since || now - *since < timeout) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - *since).count();
     return Error{Code::io, "wait for " + disk.target + ": the disk has not answered for " +
                                std::to_string(seconds) +

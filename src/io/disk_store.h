@@ -39,7 +39,7 @@ class DiskStore final : public Store {
   void read(const Extent& extent, Pieces into, Priority priority, Done done) override;
   void write(const Extent& extent, Pieces from, Priority priority, Done done) override;
   void raise_priority(const Extent& extent) override;
-  std::optional<Error> overdue(std::chrono::nanoseconds patience) override;
+  std::optional<Error> overdue(std::chrono::nanoseconds timeout) override;
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
 
   Bytes own_memory() const { return own_memory_; }       // of its threads and rings

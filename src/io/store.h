@@ -53,7 +53,7 @@ class Store {
 
   // An error that names the disk which has not answered for so long, if there is one. Its transfers
   // are still under way: a disk may come back.
-  virtual std::optional<Error> overdue(std::chrono::nanoseconds patience) = 0;
+  virtual std::optional<Error> overdue(std::chrono::nanoseconds timeout) = 0;
 
   // Reads on the calling thread, without locks or memory: for a forked child, which has none of the
   // store's threads. May be called by a signal handler.

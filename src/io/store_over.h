@@ -21,8 +21,8 @@ class StoreOver : public Store {
     below_->write(extent, std::move(from), priority, std::move(done));
   }
   void raise_priority(const Extent& extent) override { below_->raise_priority(extent); }
-  std::optional<Error> overdue(std::chrono::nanoseconds patience) override {
-    return below_->overdue(patience);
+  std::optional<Error> overdue(std::chrono::nanoseconds timeout) override {
+    return below_->overdue(timeout);
   }
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override {
     return below_->read_in_child(extent, into);

@@ -111,7 +111,7 @@ void Exchange::close(Farewell farewell) {
     served_ = true;
     wordless_ = farewell == Farewell::unsaid;
     wake_all();
-    const auto until = wordless_ ? clock_.now() : clock_.now() + patience();
+    const auto until = wordless_ ? clock_.now() : clock_.now() + timeout();
     while (!all_parted() && clock_.now() < until)
       clock_.wait(changed_, mutex_, std::chrono::milliseconds(50));
   }
@@ -281,7 +281,7 @@ void Exchange::nudge() {
 }
 
 Result<void> Exchange::wait(const std::string& what, const std::function<bool()>& ready,
-                            const std::function<int()>& late, Patience patience) {
+                            const std::function<int()>& late, Timeout timeout) {
   const auto since = clock_.now();
   for (;;) {
     if (ready()) return {};
@@ -297,7 +297,7 @@ Result<void> Exchange::wait(const std::string& what, const std::function<bool()>
       if (closing_) gone = rank();
       left = other && peer(who).left;
       const bool late_yet = clock_.now() - since >= options_.deadline;
-      if (!gone && !left && (!late_yet || patience == Patience::endless)) {
+      if (!gone && !left && (!late_yet || timeout == Timeout::none)) {
         // What ready() asks about may have changed before the lock was taken: look again soon.
         clock_.wait(changed_, mutex_, std::chrono::milliseconds(20));
         continue;
@@ -330,7 +330,7 @@ std::string Exchange::ask_status(int of) {
   return status.value_or("(it does not answer at all)");
 }
 
-std::chrono::nanoseconds Exchange::patience() const {
+std::chrono::nanoseconds Exchange::timeout() const {
   return closing_ ? std::min(options_.deadline, kLongestFarewell) : options_.deadline;
 }
 
@@ -365,13 +365,13 @@ void Exchange::watch_deadlines() {
         }
       }
       for (int i = 0; i < ranks(); ++i) {
-        if (const auto& since = peer(i).sending_since; since && now - *since >= patience())
+        if (const auto& since = peer(i).sending_since; since && now - *since >= timeout())
           stuck = i;
       }
       if (broken_by_) stuck.reset();  // that has been done
       if (late.empty() && in_vain.empty() && !stuck) {
         clock_.wait(watch_, mutex_,
-                    std::min<std::chrono::nanoseconds>(patience() / 4, std::chrono::seconds(1)));
+                    std::min<std::chrono::nanoseconds>(timeout() / 4, std::chrono::seconds(1)));
         continue;
       }
     }

@@ -117,9 +117,9 @@ class Exchange {
 
   // Until `ready`, which is asked again after every notice and every nudge(); `late` names the rank that keeps it waiting.
   // Fails when any rank has ended, or when the late one has left.
-  enum class Patience { until_deadline, endless };
+  enum class Timeout { deadline, none };
   Result<void> wait(const std::string& what, const std::function<bool()>& ready,
-                    const std::function<int()>& late, Patience patience = Patience::until_deadline);
+                    const std::function<int()>& late, Timeout timeout = Timeout::deadline);
   void nudge();
 
   // Tells the others that nothing more comes from here, and ends the threads. Pulls under way fail. Waits for the threads
@@ -195,7 +195,7 @@ class Exchange {
   void fail(uint64_t id, int from, const Error& why);
   void break_off(int because_of);
   bool all_parted() const BOTTOMLESS_REQUIRES(mutex_);
-  std::chrono::nanoseconds patience() const BOTTOMLESS_REQUIRES(mutex_);
+  std::chrono::nanoseconds timeout() const BOTTOMLESS_REQUIRES(mutex_);
   void watch_deadlines();
   void report_late(const std::vector<Late>& late);
   std::string ask_status(int of);

@@ -54,7 +54,7 @@ Exchange::Key Reduction::key_of(size_t parameter, uint64_t round, uint32_t turn)
 // Others take a gradient when they have theirs, since the order of a sum is fixed. What they have not taken fills memory and
 // pushes out what this rank needs. But they may take other ways through the model: then nothing moves until the round ends.
 Result<void> Reduction::wait_for_takers(Bytes bytes) {
-  constexpr auto kPatience = std::chrono::seconds(1);
+  constexpr auto kTimeout = std::chrono::seconds(1);
   constexpr uint32_t kMostDoublings = 10;
   const auto waiting = [&]() BOTTOMLESS_REQUIRES(mutex_) {
     Bytes sum = bytes;
@@ -77,7 +77,7 @@ Result<void> Reduction::wait_for_takers(Bytes bytes) {
         if (failure_ || now == bytes || now <= most_waiting_) return true;
         if (now < least) moved = std::chrono::steady_clock::now();
         least = std::min(least, now);
-        return vain = std::chrono::steady_clock::now() - moved >= kPatience;
+        return vain = std::chrono::steady_clock::now() - moved >= kTimeout;
       },
       [&] { return late_rank(); });
   if (!waited.ok()) return waited;

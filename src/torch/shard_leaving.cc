@@ -77,7 +77,7 @@ Sharding::Others Sharding::await_others() {
           step_begins = step_begins && (leaving_[i] || steps_[i] >= step);
         return step_begins;
       },
-      [] { return -1; }, Exchange::Patience::endless));
+      [] { return -1; }, Exchange::Timeout::none));
   return others;
 }
 

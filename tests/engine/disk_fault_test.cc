@@ -18,7 +18,7 @@ namespace {
 
 constexpr Bytes kBlock = 512_KiB;  // three fit
 constexpr uint64_t kStorages = 6;
-constexpr std::chrono::minutes kPatience(1);
+constexpr std::chrono::minutes kTimeout(1);
 
 struct Setting {
   std::string name;
@@ -48,10 +48,10 @@ class DiskFaults : public testing::TestWithParam<Setting> {
                          }});
     ASSERT_TRUE(disk.ok()) << disk.error().message;
     store_ = std::make_unique<CheckedStore>(std::move(disk).value());
-    engine_ = make_engine({.patience = kPatience, .clock = &clock_}, *store_);
-    // Only while something hangs does patience run out: a busy machine's disk may be slow, too.
+    engine_ = make_engine({.timeout = kTimeout, .clock = &clock_}, *store_);
+    // Only while something hangs does the timeout pass: a busy machine's disk may be slow, too.
     clock_.on_wait([this] {
-      if (hangs() && faults_->fired > 0 && !faults_->released) clock_.advance(kPatience);
+      if (hangs() && faults_->fired > 0 && !faults_->released) clock_.advance(kTimeout);
     });
   }
   void close() {

@@ -59,7 +59,7 @@ std::unique_ptr<Engine> make_engine(const RigOptions& options, Store& store) {
                              .recorded = options.recorded,
                              .spare_places = options.spare_places,
                              .planning = options.planning,
-                             .patience = options.patience,
+                             .timeout = options.timeout,
                              .log = options.log,
                              .clock = options.clock,
                              .before_waiting = options.before_waiting};

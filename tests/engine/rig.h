@@ -28,7 +28,7 @@ struct RigOptions {
   bool checksums = false;  // of what is in the store
   size_t spare_places = 0;
   std::function<void()> planning = [] {};  // see EngineOptions
-  std::chrono::nanoseconds patience = std::chrono::seconds(60);
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   const Clock* clock = &kStopped;  // of the store, too
   LogSink log = [](LogLevel, std::string_view) {};
   std::function<void()> before_waiting = [] {};

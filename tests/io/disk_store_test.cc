@@ -197,10 +197,10 @@ TEST(DiskStore, ADiskThatDoesNotAnswerIsNamed) {
   completions.wait_for_all();  // the first disk has answered, however slow it is
   store->write(allocated(*store, 64_KiB), {buffer.span()}, Priority::demand, completions.expect());
   while (!store->overdue(std::chrono::nanoseconds(0))) std::this_thread::yield();
-  constexpr std::chrono::minutes kPatience(1);
-  EXPECT_FALSE(store->overdue(kPatience));
-  clock.advance(kPatience);
-  const std::optional<Error> late = store->overdue(kPatience);
+  constexpr std::chrono::minutes kTimeout(1);
+  EXPECT_FALSE(store->overdue(kTimeout));
+  clock.advance(kTimeout);
+  const std::optional<Error> late = store->overdue(kTimeout);
   ASSERT_TRUE(late);
   EXPECT_NE(late->message.find(b.path().string()), std::string::npos) << late->message;
   EXPECT_NE(late->message.find("for 60 s"), std::string::npos) << late->message;

@@ -77,10 +77,10 @@ void MemoryStore::raise_priority(const Extent& extent) {
   }
 }
 
-std::optional<Error> MemoryStore::overdue(std::chrono::nanoseconds patience) {
+std::optional<Error> MemoryStore::overdue(std::chrono::nanoseconds timeout) {
   std::lock_guard lock(mutex_);
   for (const Request& request : pending_) {
-    if (options_.clock->now() - request.since >= patience)
+    if (options_.clock->now() - request.since >= timeout)
       return Error{Code::io, "wait for the memory store: it has not answered for too long"};
   }
   return std::nullopt;

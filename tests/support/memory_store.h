@@ -51,7 +51,7 @@ class MemoryStore final : public Store {
   void read(const Extent& extent, Pieces into, Priority priority, Done done) override;
   void write(const Extent& extent, Pieces from, Priority priority, Done done) override;
   void raise_priority(const Extent& extent) override;
-  std::optional<Error> overdue(std::chrono::nanoseconds patience) override;
+  std::optional<Error> overdue(std::chrono::nanoseconds timeout) override;
   bool read_in_child(const Extent& extent, std::span<std::byte> into) noexcept override;
 
   // While held, nothing completes. Hold, start something, wait until its transfers are here, look, let go.

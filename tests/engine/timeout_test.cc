@@ -13,9 +13,9 @@ namespace bottomless {
 namespace {
 
 constexpr Bytes kBlock = 512_KiB;  // three fit
-constexpr std::chrono::nanoseconds kPatience = std::chrono::minutes(1);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::minutes(1);
 
-RigOptions by(const VirtualClock& clock) { return {.patience = kPatience, .clock = &clock}; }
+RigOptions by(const VirtualClock& clock) { return {.timeout = kTimeout, .clock = &clock}; }
 
 void expect_overdue(const Error& error, const std::string& who) {
   EXPECT_EQ(error.code, Code::io);
@@ -23,14 +23,14 @@ void expect_overdue(const Error& error, const std::string& who) {
   EXPECT_NE(error.message.find("not answered"), std::string::npos) << error.message;
 }
 
-TEST(Patience, AReadThatHangsIsAnErrorAtTheOperatorThatNeedsIt) {
+TEST(Timeout, AReadThatHangsIsAnErrorAtTheOperatorThatNeedsIt) {
   VirtualClock clock;
   Rig rig(by(clock));
   std::byte* at = rig.filled(kBlock, 1);
   rig.push_out(at);
   rig.store().hold();
   Pins pins(rig.engine());
-  clock.advance_at_next_wait(kPatience);
+  clock.advance_at_next_wait(kTimeout);
   const Result<void> pinned = rig.try_pin(pins, at, kBlock, Access::read, "aten::mm");
   ASSERT_FALSE(pinned.ok());
   expect_overdue(pinned.error(), "aten::mm");
@@ -44,14 +44,14 @@ TEST(Patience, AReadThatHangsIsAnErrorAtTheOperatorThatNeedsIt) {
   EXPECT_TRUE(rig.holds(at, kBlock, 1)) << "the disk has come back, and so has the block";
 }
 
-TEST(Patience, AWriteThatHangsIsAnErrorWhereRoomIsNeededAndNothingIsLost) {
+TEST(Timeout, AWriteThatHangsIsAnErrorWhereRoomIsNeededAndNothingIsLost) {
   VirtualClock clock;
   Rig rig(by(clock));
   std::vector<std::byte*> full;
   for (uint64_t i = 0; i < 3; ++i) full.push_back(rig.filled(kBlock, i));
   rig.store().hold();
   Pins pins(rig.engine());
-  clock.advance_at_next_wait(kPatience);
+  clock.advance_at_next_wait(kTimeout);
   const Result<void*> refused = rig.engine().allocate(kBlock, Kind::other, &pins, "aten::add");
   ASSERT_FALSE(refused.ok());
   expect_overdue(refused.error(), "aten::add");
@@ -66,7 +66,7 @@ TEST(Patience, AWriteThatHangsIsAnErrorWhereRoomIsNeededAndNothingIsLost) {
   for (uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(rig.holds(full[i], kBlock, i));
 }
 
-TEST(Patience, WaitingForOthersIsNotTheDisksFaultButIsSaidOnce) {
+TEST(Timeout, WaitingForOthersIsNotTheDisksFaultButIsSaidOnce) {
   VirtualClock clock;
   RigOptions options = by(clock);
   std::atomic<int> told = 0, waits = 0;
@@ -82,10 +82,10 @@ TEST(Patience, WaitingForOthersIsNotTheDisksFaultButIsSaidOnce) {
     EXPECT_TRUE(rig.holds(at, kBlock, 1));
     done = true;
   });
-  // At every wait the patience has run out once more.
+  // At every wait the timeout has passed once more.
   clock.on_wait([&] {
     ++waits;
-    clock.advance(kPatience);
+    clock.advance(kTimeout);
   });
   while (told == 0) std::this_thread::yield();
   for (const int before = waits; waits < before + 4;) std::this_thread::yield();
@@ -99,13 +99,13 @@ TEST(Patience, WaitingForOthersIsNotTheDisksFaultButIsSaidOnce) {
 
 // A thread of a kernel's own: whose, nobody knows, but while nothing happens at all it is that of
 // who holds the memory.
-TEST(Patience, AnAccessOfAHelperFailsWhenNothingHappensForLong) {
+TEST(Timeout, AnAccessOfAHelperFailsWhenNothingHappensForLong) {
   VirtualClock clock;
   Rig rig(by(clock));
   std::byte* at = rig.filled(kBlock, 1);
   std::optional<Pins> all(rig.engine());
   rig.allocate_pinned(3 * kBlock, *all);
-  clock.on_wait([&] { clock.advance(kPatience); });
+  clock.on_wait([&] { clock.advance(kTimeout); });
   const Result<bool> touched =
       rig.engine().touch(at, Access::read, {.inside = "aten::greedy", .helps = true});
   ASSERT_FALSE(touched.ok());
@@ -115,7 +115,7 @@ TEST(Patience, AnAccessOfAHelperFailsWhenNothingHappensForLong) {
   EXPECT_TRUE(rig.holds(at, kBlock, 1));
 }
 
-TEST(Patience, AnEngineThatEndsSaysWhatItWaitsFor) {
+TEST(Timeout, AnEngineThatEndsSaysWhatItWaitsFor) {
   VirtualClock clock;
   MemoryStore store({.clock = &clock});
   std::atomic<int> told = 0;
@@ -132,7 +132,7 @@ TEST(Patience, AnEngineThatEndsSaysWhatItWaitsFor) {
     storages.push_back(engine->allocate(kBlock, Kind::other, &pins, "a test").value());
   }
   Pins pins(*engine);
-  clock.advance_at_next_wait(kPatience);
+  clock.advance_at_next_wait(kTimeout);
   EXPECT_FALSE(engine->allocate(2 * kBlock, Kind::other, &pins, "a test").ok());
   EXPECT_EQ(told, 0);
   engine.reset();
