@@ -70,7 +70,7 @@ void Engine::note_moment(double asked, double ready) {
 void Engine::note_step(double now, std::vector<Moment> moments) {
   // With hardly any memory that is no news.
   const bool matters = options_.recorded || options_.limit >= 256_MiB;
-  if (matters && prefetcher_.steps_too_long() > 1 && !std::exchange(told_too_long_, true)) {
+  if (matters && prefetcher_.steps_too_long() > 1 && !std::exchange(warned_too_long_, true)) {
     options_.log(
         LogLevel::warning,
         "a step has more operations than " + format_bytes(planning_bytes_ / 8) +

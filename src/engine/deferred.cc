@@ -66,7 +66,7 @@ void Engine::conceal(Storage& storage) {
   }
 }
 
-// The work that has to be done first of all that these ranges are deferred; null: there is none, or the
+// The work that has to be done first of all that is deferred on these ranges; null: there is none, or the
 // caller is doing it.
 DeferredWork* Engine::first_deferred(std::span<const Need> needs) {
   for (const Need& need : needs) {

@@ -303,7 +303,7 @@ class Engine {
   }
   struct Waiting {  // of one operation
     std::optional<Clock::TimePoint> since;
-    bool told = false;
+    bool warned = false;
   };
   void stall() BOTTOMLESS_REQUIRES(mutex_);
   Result<void> stall(Waiting& waiting, std::string_view who) BOTTOMLESS_REQUIRES(mutex_);
@@ -359,7 +359,7 @@ class Engine {
   Prefetcher prefetcher_ BOTTOMLESS_GUARDED_BY(mutex_);
   uint64_t steps_noted_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
   bool planning_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // somebody makes schedules
-  bool told_too_long_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
+  bool warned_too_long_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::vector<Moment> moments_ BOTTOMLESS_GUARDED_BY(mutex_);  // of the step under way
   StepRecord last_step_ BOTTOMLESS_GUARDED_BY(mutex_);
   double disk_busy_since_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;

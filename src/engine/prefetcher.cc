@@ -1,14 +1,14 @@
+#include "engine/prefetcher.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "engine/prefetcher.h"
 
 namespace bottomless {
 namespace {
 
 constexpr size_t kMostShapes = 6;
 // After so many schedules for shapes that did not come again, only one that does gets a schedule.
-constexpr size_t kMostInVain = 4;
+constexpr size_t kMostUnusedPlans = 4;
 constexpr size_t kTriedAgain =
     16;  // or one in so many, since the old ones may be of no use any more
 // A schedule for inputs longer than all of so many since is given up.
@@ -217,7 +217,7 @@ Prefetcher::Shape* Prefetcher::likely_next() const {
 }
 
 // Whether the shape's schedule will do for another step like this one. With inputs of any length, one for the
-// longest of them serves all; one for each would be made in vain.
+// longest of them serves all; one for each would never be used.
 bool Prefetcher::serves(Shape& shape, const Trace& trace) {
   const uint64_t sizes = sizes_of(trace);
   shape.same_sizes = std::exchange(shape.sizes, sizes) == sizes ? shape.same_sizes + 1 : 1;
@@ -254,8 +254,8 @@ Prefetcher::Shape* Prefetcher::remember(Trace trace, Bytes capacity) {
     known->capacity = 0;
     known->wanted = 0;
   }
-  if (!is_new) in_vain_ = 0;
-  if (is_new && ++in_vain_ > kMostInVain && in_vain_ % kTriedAgain != 0 &&
+  if (!is_new) unused_plans_ = 0;
+  if (is_new && ++unused_plans_ > kMostUnusedPlans && unused_plans_ % kTriedAgain != 0 &&
       newest_with_schedule() != nullptr) {
     known->capacity = 0;
   } else if (!same || difference > capacity / 32) {

@@ -131,7 +131,7 @@ class Prefetcher {
   uint64_t departures_ = 0;
   uint64_t too_long_ = 0;
   uint64_t schedules_made_ = 0;
-  size_t in_vain_ = 0;  // schedules of late for shapes that have not come again
+  size_t unused_plans_ = 0;  // schedules of late for shapes that have not come again
   double ready_at_ = 0;
 };
 

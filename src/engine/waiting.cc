@@ -26,7 +26,7 @@ Result<void> Engine::stall(Waiting& waiting, std::string_view who) {
   if (options_.clock->now() - *waiting.since < options_.timeout) return {};
   if (std::optional<Error> late = store_.overdue(options_.timeout))
     return Error{late->code, "run " + std::string(who) + ": " + late->message};
-  if (transfers_ == 0 && !std::exchange(waiting.told, true)) {
+  if (transfers_ == 0 && !std::exchange(waiting.warned, true)) {
     options_.log(LogLevel::warning,
                  std::string(who) + " has waited long for memory that other operations hold, " +
                      format_bytes(heap_->in_use()) + " of " + format_bytes(heap_->budget()) +
@@ -37,11 +37,11 @@ Result<void> Engine::stall(Waiting& waiting, std::string_view who) {
 
 // Waits as long as it takes: the memory of a transfer cannot be given up while it is under way.
 void Engine::finish_transfers() {
-  bool told = false;
+  bool warned = false;
   while (transfers_ > 0) {
     stall();
     const std::optional<Error> late = store_.overdue(options_.timeout);
-    if (late && !std::exchange(told, true)) options_.log(LogLevel::warning, late->message);
+    if (late && !std::exchange(warned, true)) options_.log(LogLevel::warning, late->message);
   }
 }
 
@@ -123,7 +123,7 @@ Result<void> Engine::wait_for_room(Bytes bytes, const Pins* pins, Phase phase, s
     stuck -= me + inside;
     if (!waited.ok()) return waited;
     if (accessor != nullptr && accessor->helps) {
-      if (waiting.told && changes_ == quiet_since) return held_by_itself(bytes, *accessor);
+      if (waiting.warned && changes_ == quiet_since) return held_by_itself(bytes, *accessor);
       if (changes_ != quiet_since) waiting = {};
       quiet_since = changes_;
     }

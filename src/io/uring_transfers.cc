@@ -15,7 +15,7 @@ constexpr uint64_t kWakeTag = ~0ull;
 
 class UringTransfers final : public Transfers {
  public:
-  UringTransfers(const io_uring& ring, UniqueFd bell) : ring_(ring), bell_(std::move(bell)) {}
+  UringTransfers(const io_uring& ring, UniqueFd wake_fd) : ring_(ring), wake_fd_(std::move(wake_fd)) {}
   ~UringTransfers() override { io_uring_queue_exit(&ring_); }
 
   void start(const Transfer& transfer) override {
@@ -51,7 +51,7 @@ class UringTransfers final : public Transfers {
     if (rang) arm_bell();
   }
 
-  void wake() override { eventfd_write(bell_.get(), 1); }
+  void wake() override { eventfd_write(wake_fd_.get(), 1); }
 
  private:
   // By the thread that owns it, which is the only one that the kernel then lets submit.
@@ -76,12 +76,12 @@ class UringTransfers final : public Transfers {
 
   void arm_bell() {
     io_uring_sqe* entry = next_entry();
-    io_uring_prep_read(entry, bell_.get(), &rung_, sizeof rung_, 0);
+    io_uring_prep_read(entry, wake_fd_.get(), &rung_, sizeof rung_, 0);
     io_uring_sqe_set_data64(entry, kWakeTag);
   }
 
   io_uring ring_;
-  UniqueFd bell_;
+  UniqueFd wake_fd_;
   uint64_t rung_ = 0;
   bool enabled_ = false;
 };
@@ -97,12 +97,12 @@ Result<std::unique_ptr<Transfers>> make_uring_transfers(unsigned depth) {
   int failed = io_uring_queue_init(depth + 1, &ring, IORING_SETUP_R_DISABLED | kOneThread);
   if (failed == -EINVAL) failed = io_uring_queue_init(depth + 1, &ring, IORING_SETUP_R_DISABLED);
   if (failed < 0) return errno_error(-failed, "set up io_uring");
-  UniqueFd bell(eventfd(0, EFD_CLOEXEC));
-  if (!bell.valid()) {
+  UniqueFd wake_fd(eventfd(0, EFD_CLOEXEC));
+  if (!wake_fd.valid()) {
     io_uring_queue_exit(&ring);
     return errno_error(errno, "make an event descriptor for io_uring");
   }
-  return std::unique_ptr<Transfers>(std::make_unique<UringTransfers>(ring, std::move(bell)));
+  return std::unique_ptr<Transfers>(std::make_unique<UringTransfers>(ring, std::move(wake_fd)));
 }
 
 }  // namespace bottomless

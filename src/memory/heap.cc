@@ -18,7 +18,7 @@ constexpr size_t kMappingsOfLarge = 10;
 
 // How many frames may exist before small blocks are too many: beside memory full of large blocks, and
 // beside the mappings of everything else in the process.
-size_t crowd(const HeapOptions& options) {
+size_t most_small_frames(const HeapOptions& options) {
   const size_t large = kMappingsOfLarge * (options.limit / options.frames.large + 1);
   const size_t others = options.most_mappings / 16;
   return (options.most_mappings - std::min(options.most_mappings, large + others)) / 2;
@@ -53,7 +53,7 @@ Heap::Heap(AddressSpace space, const HeapOptions& options)
     : space_(std::move(space)),
       pool_(space_, space_.base(), options.limit, options.frames),
       poison_(options.poison),
-      crowd_(crowd(options)),
+      max_small_frames_(most_small_frames(options)),
       ranges_at_(space_.base() + FramePool::slot_bytes(options.limit, options.frames)),
       ranges_((space_.bytes() - FramePool::slot_bytes(options.limit, options.frames)) / kGranule) {}
 

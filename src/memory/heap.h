@@ -60,7 +60,7 @@ class Heap {
   // True when so many frames exist that more blocks as small as `bytes` would come near the kernel's
   // count of mappings. Of blocks as large as the largest frame there is always room for all.
   bool too_crowded_for(Bytes bytes) const {
-    return pool_.frames() > crowd_ && bytes < std::max(pool_.sizes().large, 4_MiB);
+    return pool_.frames() > max_small_frames_ && bytes < std::max(pool_.sizes().large, 4_MiB);
   }
   Bytes footprint(Bytes bytes) const {
     return frames_for(bytes, pool_.sizes()).bytes(pool_.sizes());
@@ -135,7 +135,7 @@ class Heap {
   AddressSpace space_;
   FramePool pool_;
   Poison poison_;
-  size_t crowd_;  // frames
+  size_t max_small_frames_;  // frames
   std::byte* ranges_at_;
   BestFit ranges_;  // in granules
   RetiredList retired_;

@@ -82,8 +82,8 @@ Result<void> Reduction::wait_for_takers(Bytes bytes) {
       [&] { return late_rank(); });
   if (!waited.ok()) return waited;
   MutexLock lock(mutex_);
-  in_vain_ = vain ? std::min(in_vain_ + 1, kMostDoublings) : 0;
-  if (vain) waits_from_ = round_ + (uint64_t{1} << in_vain_);
+  useless_waits_ = vain ? std::min(useless_waits_ + 1, kMostDoublings) : 0;
+  if (vain) waits_from_ = round_ + (uint64_t{1} << useless_waits_);
   return {};
 }
 

@@ -124,8 +124,8 @@ class Reduction {
   uint64_t round_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // under way here
   // Until the sums of a round have been taken, nothing of the next one may be added, however early others are.
   uint64_t allowed_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
-  uint64_t waits_from_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // the round, for those who take
-  uint32_t in_vain_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;     // rounds in a row with such a wait
+  uint64_t waits_from_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;    // the round, for those who take
+  uint32_t useless_waits_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // rounds in a row with such a wait
   bool busy_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::array<std::vector<std::byte>, 2> buffers_;  // of the thread
