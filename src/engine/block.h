@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/kind.h"
-#include "engine/deferred_work.h"
 #include "engine/places.h"
 #include "engine/source.h"
 #include "memory/access.h"
@@ -24,11 +23,12 @@
 
 namespace bottomless {
 
+class DeferredWork;
 struct Storage;
 
-enum class State : uint8_t { away, fetching, resident, writing };
-inline constexpr std::array<std::string_view, 4> kStateNames{"away", "fetching", "resident",
-                                                             "writing"};
+enum class State : uint8_t { absent, prefetching, fetching, discarding, clean, dirty, writing };
+inline constexpr std::array<std::string_view, 7> kStateNames{
+    "absent", "prefetching", "fetching", "discarding", "clean", "dirty", "writing"};
 
 // Every way a block's state may change; docs/states.md draws it.
 struct Transition {
@@ -37,13 +37,25 @@ struct Transition {
   std::string_view when;
 };
 inline constexpr std::array kTransitions{
-    Transition{State::away, State::fetching, "it is wanted, and its content lies below"},
-    Transition{State::away, State::resident, "it is wanted, and none of its content is"},
-    Transition{State::fetching, State::resident, "the read succeeded"},
-    Transition{State::fetching, State::away, "the read failed, or is of no use any more"},
-    Transition{State::resident, State::writing, "it is evicted, and newer than what lies below"},
-    Transition{State::resident, State::away, "it is evicted, and what lies below is the same"},
-    Transition{State::writing, State::resident, "the write ended, well or not"},
+    Transition{State::absent, State::fetching, "somebody waits for its content"},
+    Transition{State::absent, State::prefetching, "its content is needed soon"},
+    Transition{State::absent, State::dirty, "it has no content, or all of it is overwritten"},
+    Transition{State::prefetching, State::fetching, "somebody waits for it"},
+    Transition{State::prefetching, State::clean, "the read succeeded"},
+    Transition{State::prefetching, State::dirty, "a remote read succeeded, and the store lacks it"},
+    Transition{State::prefetching, State::absent, "the read failed"},
+    Transition{State::prefetching, State::discarding, "it was invalidated"},
+    Transition{State::fetching, State::clean, "the read succeeded"},
+    Transition{State::fetching, State::dirty, "the read succeeded, for a writer or from remote"},
+    Transition{State::fetching, State::absent, "the read failed"},
+    Transition{State::fetching, State::discarding, "it was invalidated"},
+    Transition{State::discarding, State::absent, "the read ended"},
+    Transition{State::clean, State::dirty, "it is written to"},
+    Transition{State::clean, State::absent, "it is evicted"},
+    Transition{State::dirty, State::writing, "it is evicted"},
+    Transition{State::dirty, State::absent, "it was invalidated, or its writer failed"},
+    Transition{State::writing, State::clean, "the write succeeded"},
+    Transition{State::writing, State::dirty, "the write failed"},
 };
 
 // There are many: every byte of one counts against the limit. Pins come first, where the base leaves room.
@@ -53,23 +65,26 @@ struct Block : EvictionCandidate {
   std::byte* at = nullptr;
   Bytes bytes = 0;
   Place place;  // where its content lies below; kept when the memory is newer, to be written again
-  std::unique_ptr<Error> failure;  // of the last fetch
-  std::shared_ptr<Frames> lifted;  // its memory while it is written out of sight
-  uint32_t copying = 0;            // how many copy it out; who would write to it waits
-  State state = State::away;
+  std::unique_ptr<Error> failure;         // of the last fetch
+  std::shared_ptr<Frames> hidden_frames;  // its memory while it is written without being mapped
+  uint32_t readers = 0;  // that copy it without the lock; who would write to it waits
+  State state = State::absent;
   Access access = Access::none;  // how it is mapped; a clean block is never writable
-  bool dirty = false;            // the memory is newer than the place
+  bool remote = false;           // its content below is the source's, not what lies at `place`
   // Whoever pins it will write all of it, so its content was not fetched; unless that is done, the
   // content is what lies below.
   bool unfilled = false;
-  bool ahead = false;   // the fetch under way was begun before anybody waited for it
-  bool early = false;   // it was fetched before anybody waited for it, and nobody has used it since
-  bool leaves = false;  // as soon as nobody pins it: the schedule has other use for its room
-  bool stays = false;   // although it is being written: it is wanted again
-  bool outside = false;  // its content below is the source's, not what lies at `place`
-  bool stale = false;    // what the fetch under way brings has been invalidated meanwhile
+  bool prefetched_unused = false;    // nobody has used it since it was prefetched
+  bool evict_when_unpinned = false;  // the schedule has other use for its room
+  bool keep_after_write = false;     // it is wanted again
 
-  bool has_content() const { return outside || !place.empty(); }  // below
+  bool is_resident() const { return state == State::clean || state == State::dirty; }
+  bool in_memory() const { return is_resident() || state == State::writing; }
+  bool is_arriving() const {
+    return state == State::fetching || state == State::prefetching || state == State::discarding;
+  }
+  bool in_transfer() const { return is_arriving() || state == State::writing; }
+  bool has_content() const { return remote || !place.empty(); }  // below
 
   void become(State next);
 };
@@ -87,7 +102,7 @@ struct Watch {
 };
 
 // Of a storage whose content others have: see Engine::allocate_from.
-struct Outside {
+struct Remote {
   std::shared_ptr<Source> source;
   bool kept =
       false;  // what was fetched goes to the store when it leaves; otherwise it is fetched anew
@@ -101,9 +116,9 @@ struct Storage {
   uint64_t allocated_in = 0;  // Pins::id_ of the operation that made it; 0: none
   TracedStorage traced;
   uint64_t planned_in = 0;              // the binding that `planned` is of
-  std::vector<DeferredWork*> deferred;  // what was put off, the oldest first
+  std::vector<DeferredWork*> deferred;  // on it, the oldest first
   std::unique_ptr<Watch> watch;
-  std::unique_ptr<Outside> outside;
+  std::unique_ptr<Remote> remote;
   std::vector<Block> blocks;
   uint32_t planned = 0;  // its index in the trace that is followed
   bool dead =

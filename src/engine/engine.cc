@@ -1,5 +1,4 @@
-// Storages: made, found, counted, freed. Pins are in pinning.cc, how blocks come and go in
-// residency.cc.
+// Storages: made, counted, freed; and what follows when a transfer of one of their blocks has ended.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -24,47 +23,20 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Heap> heap, Store& 
                std::unique_ptr<EvictionPolicy> policy)
     : options_(options),
       planning_bytes_(planning_bytes_for(options)),
-      block_bytes_(block_bytes_for(options.limit, heap->frame_sizes().large)),
-      charge_step_(std::max<Bytes>(options.limit / 256, 64_KiB)),
-      store_(store),
-      places_(store, block_bytes_, options.spare_places),
       heap_(std::move(heap)),
-      policy_(std::move(policy)),
-      prefetcher_(planning_bytes_) {
-  MutexLock lock(mutex_);
-  records_reserve_ = overhead();
-  fit_heap();
-  note_peak();
-}
+      changes_(mutex_, *options.clock, options.timeout),
+      table_(*heap_, block_bytes_for(options.limit, heap_->frame_sizes().large)),
+      budget_(options.limit, options.fixed_overhead + planning_bytes_, *heap_, table_),
+      recorder_(options.recorded, planning_bytes_ / 8),
+      prefetcher_(planning_bytes_),
+      mover_(mutex_, *heap_, store, table_.block_bytes(), options.spare_places, budget_, changes_,
+             recorder_, *this),
+      room_(options_, *heap_, budget_, mover_, prefetcher_, changes_, std::move(policy)) {}
 
 Engine::~Engine() {
   MutexLock lock(mutex_);
-  finish_transfers();
-  for (Storage* storage : table_) {
-    if (storage != nullptr) finalize(*storage);  // clears its entries
-  }
-}
-
-Storage* Engine::find(const void* address) const {
-  if (!heap_->contains(address)) return nullptr;
-  // Slots lie below: their index wraps to a huge one.
-  const Bytes index = heap_->offset_of(address) / Heap::kGranule;
-  return index < table_.size() ? table_[index] : nullptr;
-}
-
-size_t Engine::table_entries_for(const std::byte* at, Bytes bytes) const {
-  const size_t end =
-      (heap_->offset_of(at) + heap_->footprint(bytes) + Heap::kGranule - 1) / Heap::kGranule;
-  return end <= table_.size() ? table_.size() : std::max(end, table_.size() * 3 / 2);
-}
-
-void Engine::enter(const Storage& storage, Storage* value) {
-  const size_t first = heap_->offset_of(storage.at) / Heap::kGranule;
-  const size_t count = (heap_->footprint(storage.bytes) + Heap::kGranule - 1) / Heap::kGranule;
-  const size_t entries = table_entries_for(storage.at, storage.bytes);
-  table_.reserve(entries);  // exactly that: resize() alone would double it
-  table_.resize(entries, nullptr);
-  std::fill_n(table_.begin() + static_cast<ptrdiff_t>(first), count, value);
+  room_.wait_for_io();
+  table_.drain([&](Storage& storage) BOTTOMLESS_NOT_ANALYSED { remove(storage); });
 }
 
 Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_view who) {
@@ -72,97 +44,69 @@ Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::string_v
   return allocate(bytes, kind, pins, nullptr, who);
 }
 
-Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::unique_ptr<Outside> outside,
+Result<void*> Engine::allocate(Bytes bytes, Kind kind, Pins* pins, std::unique_ptr<Remote> remote,
                                std::string_view who) {
-  relax_reserves(2 * charge_step_);
+  budget_.relax(2 * budget_.charge_step());
   // Only a storage of one block: the frames of several are not those of one as large as all of
   // them.
   const bool reusable =
-      !outside && bytes <= block_bytes_ && heap_->available() >= heap_->footprint(bytes);
+      !remote && bytes <= table_.block_bytes() && heap_->available() >= heap_->footprint(bytes);
   std::byte* reused = reusable ? heap_->reuse(bytes) : nullptr;
   std::byte* at = reused;
   if (reused == nullptr) {
-    Result<std::byte*> reserved = heap_->reserve(bytes);
-    if (!reserved.ok()) return std::move(reserved).error();
-    at = reserved.value();
+    Result<std::byte*> range = heap_->reserve(bytes);
+    if (!range.ok()) return std::move(range).error();
+    at = range.value();
   }
-  const size_t block_count = (bytes + block_bytes_ - 1) / block_bytes_;
-  const size_t new_entries = table_entries_for(at, bytes) - table_.size();
-  const Bytes records = sizeof(Storage) + (outside ? sizeof(Outside) : 0) +
-                        block_count * sizeof(Block) + new_entries * sizeof(Storage*);
-  if (Result<void> aside = set_aside(0, records, pins, who); !aside.ok()) {
+  const Bytes records = table_.record_bytes_for(at, bytes, remote.get());
+  if (Result<void> reserved = room_.reserve(0, records, pins, who); !reserved.ok()) {
     if (reused != nullptr) {
       heap_->retire(at, bytes);
     } else {
       heap_->release(at, bytes);
     }
-    return std::move(aside).error();
+    return std::move(reserved).error();
   }
-  auto storage = std::make_unique<Storage>();
-  storage->at = at;
-  storage->bytes = bytes;
-  storage->allocated_in = pins == nullptr ? 0 : pins->id_;
-  storage->outside = std::move(outside);
-  storage->blocks.resize(block_count);
-  for (size_t i = 0; i < storage->blocks.size(); ++i) {
-    Block& block = storage->blocks[i];
-    block.storage = storage.get();
-    block.at = storage->at + i * block_bytes_;
-    block.bytes = std::min(block_bytes_, bytes - i * block_bytes_);
-    block.outside = storage->outside != nullptr;
-    if (reused == nullptr) continue;
-    block.become(State::resident);
-    block.access = Access::write;
-    block.dirty = true;
-    stats_.resident.add(kind, footprint(block));
+  Storage& storage = table_.add(at, bytes, kind, std::move(remote));
+  storage.allocated_in = pins == nullptr ? 0 : pins->id_;
+  if (reused != nullptr) {
+    Block& block = storage.blocks.front();
+    mover_.add_resident(block, kind);
     if (pins != nullptr) {
       add_pin(*pins, block);
     } else {
-      offer(block);
+      room_.offer(block);
     }
   }
-  enter(*storage, storage.get());
-  ++live_storages_;
-  live_blocks_ += storage->blocks.size();
-  note_peak();
-  storage->traced.kind = kind;
-  storage->traced.blocks = static_cast<uint32_t>(block_count);
-  storage->traced.block_bytes = footprint(storage->blocks.front());
-  storage->traced.last_bytes = footprint(storage->blocks.back());
-  prefetcher_.born(*storage);
-  Storage& entered = *storage.release();  // owned by the table from here on; finalize() deletes it
+  budget_.note_peak();
+  prefetcher_.born(storage);
   if (reused == nullptr && pins != nullptr) {
-    if (Result<void> filled = fill(entered, *pins, who); !filled.ok()) {
-      prefetcher_.died(entered);
-      finalize(entered);
+    if (Result<void> filled = fill(storage, *pins, who); !filled.ok()) {
+      prefetcher_.died(storage);
+      remove(storage);
       return std::move(filled).error();
     }
   }
   if (pins != nullptr) {
-    for (Block& block : entered.blocks)
+    for (Block& block : storage.blocks)
       prefetcher_.uses(block, {.writes = true, .fetches = false, .born = true});
   }
-  write_behind();
+  room_.write_behind();
   follow_schedule();
-  return static_cast<void*>(entered.at);
+  return static_cast<void*>(storage.at);
 }
 
 // Makes a new storage resident, block by block, for the operation that is about to fill it.
 Result<void> Engine::fill(Storage& storage, Pins& pins, std::string_view who) {
   const size_t before = pins.blocks_.size();
   Bytes wanted = 0;
-  for (const Block& block : storage.blocks) wanted += footprint(block);
-  // What can never fit is refused before anything has to leave for it.
-  if (heap_->in_use() + wanted > heap_->budget()) {
-    const Bytes at_once = pinned_by(&pins) + wanted;
-    if (at_once > heap_->budget()) relax_reserves(0);
-    if (at_once > heap_->budget()) return too_small(wanted, &pins, who);
-  }
+  for (const Block& block : storage.blocks) wanted += mover_.footprint(block);
+  if (Result<void> fits = room_.check_fits(wanted, &pins, who); !fits.ok()) return fits;
   for (Block& block : storage.blocks) {
-    bool stepped_back = false;
-    Result<void> ready =
-        wait_for_room(footprint(block), &pins, Phase::allocating, who, stepped_back);
-    if (ready.ok()) ready = start_fetch(block, Access::write, Priority::demand);
+    Result<Room::Outcome> room =
+        room_.wait_for(mover_.footprint(block), &pins, Room::Purpose::allocate, who);
+    Result<void> ready = room.ok() ? mover_.start_fetch(block, Access::write, Priority::demand)
+                                   : Result<void>(std::move(room).error());
     if (!ready.ok()) {
       drop_pins(pins, before);
       return ready;
@@ -174,32 +118,79 @@ Result<void> Engine::fill(Storage& storage, Pins& pins, std::string_view who) {
 
 void Engine::free(void* address, Pins* current) noexcept {
   MutexLock lock(mutex_);
-  Storage* storage = find(address);
+  Storage* storage = table_.find(address);
   BOTTOMLESS_CHECK(
       storage != nullptr && storage->at == address && !storage->dead && !storage->dropped,
       "a storage was freed twice");
   if (current != nullptr && storage->allocated_in == current->id_ && !current->blocks_.empty()) {
-    std::erase_if(current->blocks_, [&](Block* block) BOTTOMLESS_REQUIRES(mutex_) {
+    std::erase_if(current->blocks_, [&](Block* block) BOTTOMLESS_NOT_ANALYSED {
       if (block->storage != storage) return false;
       drop_pin(*block);
       return true;
     });
-    if (current->blocks_.empty()) --holders_;
+    if (current->blocks_.empty()) room_.contention().holds_no_more();
   }
   if (storage->deferred.empty()) {
-    let_die(*storage);
+    end_life(*storage);
   } else {
     storage->dropped = true;
   }
 }
 
-void Engine::let_die(Storage& storage) {
+void Engine::end_life(Storage& storage) {
   storage.dead = true;
   prefetcher_.died(storage);
-  for (Block& block : storage.blocks) withdraw(block);
-  finalize_if_idle(storage);
-  announce();
+  for (Block& block : storage.blocks) room_.withdraw(block);
+  remove_if_idle(storage);
+  changes_.announce();
 }
+
+void Engine::remove_if_idle(Storage& storage) {
+  for (const Block& block : storage.blocks) {
+    if (block.pins > 0 || block.in_transfer()) return;
+  }
+  remove(storage);
+}
+
+void Engine::remove(Storage& storage) {
+  for (Block& block : storage.blocks) room_.withdraw(block);
+  mover_.release(storage);
+  table_.remove(storage);
+}
+
+void Engine::fetch_ended(Block& block) {
+  if (block.storage->dead) {
+    remove_if_idle(*block.storage);
+  } else if (block.pins == 0 && block.is_resident()) {
+    room_.offer(block);
+  }
+  changes_.announce();
+}
+
+void Engine::write_ended(Block& block) {
+  if (block.storage->dead) {
+    remove_if_idle(*block.storage);
+  } else if (block.pins == 0) {
+    if (block.state == State::dirty || std::exchange(block.keep_after_write, false)) {
+      room_.offer(block);
+    } else {
+      mover_.drop(block);
+    }
+  }
+  changes_.announce();
+  follow_schedule();
+}
+
+Result<void> Engine::charge(Bytes bytes, const Pins* pins, std::string_view who) {
+  const Bytes taken = budget_.take_slack(bytes);
+  if (taken == bytes) return {};
+  MutexLock lock(mutex_);
+  Result<void> reserved = room_.reserve(bytes - taken, 0, pins, who);
+  if (!reserved.ok()) budget_.discharge(taken);
+  return reserved;
+}
+
+void Engine::discharge(Bytes bytes) noexcept { budget_.discharge(bytes); }
 
 bool Engine::too_small_to_manage(Bytes bytes) const {
   if (bytes >= 64_MiB) return false;
@@ -209,37 +200,43 @@ bool Engine::too_small_to_manage(Bytes bytes) const {
 
 void Engine::set_kind(const void* address, Kind kind) {
   MutexLock lock(mutex_);
-  Storage* storage = find(address);
+  Storage* storage = table_.find(address);
   if (storage == nullptr || storage->traced.kind == kind) return;
-  for (const Block& block : storage->blocks) {
-    if (block.state != State::resident && block.state != State::writing) continue;
-    stats_.resident.remove(storage->traced.kind, footprint(block));
-    stats_.resident.add(kind, footprint(block));
-  }
-  storage->traced.kind = kind;
+  mover_.set_kind(*storage, kind);
   prefetcher_.labelled(*storage);
 }
 
 EngineStats Engine::stats() const {
   MutexLock lock(mutex_);
-  EngineStats stats = stats_;
-  stats.limit_bytes = options_.limit;
-  stats.overhead_bytes = overhead();
-  stats.charged_bytes = charged();
-  stats.live_storages = live_storages_;
-  stats.plan_departures = prefetcher_.departures();
-  stats.schedules_made = prefetcher_.schedules_made();
-  return stats;
+  const MoverStats& moved = mover_.stats();
+  return {.limit_bytes = options_.limit,
+          .peak_bytes = budget_.peak(),
+          .read_bytes = moved.read_bytes,
+          .written_bytes = moved.written_bytes,
+          .gathered_bytes = moved.gathered_bytes,
+          .overhead_bytes = budget_.overhead(),
+          .faults = faults_,
+          .evictions = moved.evictions,
+          .demand_fetches = moved.demand_fetches,
+          .prefetches = moved.prefetches,
+          .planned_hits = planned_hits_,
+          .plan_departures = prefetcher_.departures(),
+          .schedules_made = prefetcher_.schedules_made(),
+          .deferred = deferrals_,
+          .stall_seconds = changes_.stall_seconds(),
+          .resident = moved.resident,
+          .charged_bytes = budget_.charged(),
+          .live_storages = table_.storages()};
 }
 
 void Engine::wait_for_io() {
   MutexLock lock(mutex_);
-  finish_transfers();
+  room_.wait_for_io();
 }
 
 uint64_t Engine::live_storages() const {
   MutexLock lock(mutex_);
-  return live_storages_;
+  return table_.storages();
 }
 
 }  // namespace bottomless

@@ -1,11 +1,19 @@
 // Pins: who holds which block, and how an operation comes to hold all that it needs.
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "engine/engine.h"
 
 namespace bottomless {
+namespace {
+
+bool covers(const Need& need, const Block& block) {
+  const auto* from = static_cast<const std::byte*>(need.address);
+  return from <= block.at && from + need.bytes >= block.at + block.bytes;
+}
+
+}  // namespace
+
 Pins::Pins(Engine& engine)
     : engine_(&engine), id_(engine.next_pins_id_.fetch_add(1, std::memory_order_relaxed)) {}
 
@@ -20,87 +28,37 @@ void Pins::release() noexcept {
   MutexLock lock(engine_->mutex_);
   engine_->drop_pins(*this, 0);
   if (engine_->options_.eviction != Eviction::eagerly) return;
-  engine_->evict_all_idle();
-  while (engine_->writes_ > 0) engine_->stall();
-}
-
-template <class Visit>
-void Engine::each_block(const Need& need, Visit visit) {
-  Storage* storage = need.bytes == 0 ? nullptr : find(need.address);
-  if (storage == nullptr) return;
-  const Bytes from = static_cast<Bytes>(static_cast<const std::byte*>(need.address) - storage->at);
-  const size_t last = std::min((from + need.bytes - 1) / block_bytes_, storage->blocks.size() - 1);
-  for (size_t i = from / block_bytes_; i <= last; ++i) {
-    if (!visit(storage->blocks[i])) return;
-  }
-}
-
-uint64_t Engine::signature_of(std::span<const Need> needs, std::string_view who) const {
-  uint64_t signature = std::hash<std::string_view>()(who);
-  for (const Need& need : needs) {
-    signature = mix(signature, static_cast<uint64_t>(need.access));
-    // What is the same in every step, such as a parameter, tells operations apart.
-    const Storage* storage = find(need.address);
-    if (storage != nullptr && prefetcher_.is_lasting(*storage))
-      signature = mix(signature, heap_->offset_of(need.address));
-  }
-  return signature;
-}
-
-// Writes down what the operation needs and learns what that says about the blocks. The lock may be given up before: if it
-// was, what must hold for the operation to begin is seen to again.
-Result<void> Engine::foresee(std::span<const Need> needs, std::string_view who, double now,
-                             Before before) {
-  if (options_.movement == Movement::when_needed) return {};
-  const uint64_t signature = signature_of(needs, who);
-  prefetcher_.asks(signature, now, planned_capacity());
-  if (make_schedules(now) && before == Before::flush) {
-    if (Result<void> flushed = flush_deferred_for(needs); !flushed.ok()) return flushed;
-  }
-  prefetcher_.began(who, signature);
-  for (const Need& need : needs) {
-    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
-      const auto* from = static_cast<const std::byte*>(need.address);
-      const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
-      if (std::exchange(block.early, false)) ++stats_.planned_hits;
-      prefetcher_.uses(
-          block, {.writes = need.access == Access::write, .fetches = !(need.overwritten && whole)});
-      return true;
-    });
-  }
-  return {};
+  engine_->room_.evict_all();
+  while (engine_->mover_.writes() > 0) engine_->changes_.wait();
 }
 
 void Engine::add_pin(Pins& pins, Block& block) {
   if (block.pins++ == 0) {
-    withdraw(block);
-    if (block.state == State::writing) leaving_bytes_ -= footprint(block);
+    room_.withdraw(block);
+    if (block.state == State::writing) mover_.wanted_again(block);
   }
   if (pins.blocks_.empty()) {
-    ++holders_;
+    room_.contention().began_to_hold();
     pins.blocks_.reserve(8);  // most operators need no more
   }
   pins.blocks_.push_back(&block);
 }
 
 // What the schedule has other use for the room of.
-bool Engine::leave_if_due(Block& block) {
-  if (block.awaited || !std::exchange(block.leaves, false) || !ahead_of_use()) return false;
-  return evict(block, Places::Leave::all, Priority::prefetch).ok();
+bool Engine::evict_if_due(Block& block) {
+  if (block.announced || !std::exchange(block.evict_when_unpinned, false)) return false;
+  return options_.ahead_of_use() && room_.evict(block, Places::Leave::all, Priority::prefetch).ok();
 }
 
 void Engine::drop_pin(Block& block) {
   if (--block.pins > 0) return;
-  if (std::exchange(block.unfilled, false) && block.state == State::resident &&
-      !block.storage->dead) {
-    block.dirty = false;
-    make_absent(block);
-  }
-  if (block.state == State::writing) leaving_bytes_ += footprint(block);
+  if (std::exchange(block.unfilled, false) && block.is_resident() && !block.storage->dead)
+    mover_.drop(block);
+  if (block.state == State::writing) mover_.wanted_no_more(block);
   if (block.storage->dead) {
-    finalize_if_idle(*block.storage);
-  } else if (block.state == State::resident) {
-    if (!leave_if_due(block)) offer(block);
+    remove_if_idle(*block.storage);
+  } else if (block.is_resident()) {
+    if (!evict_if_due(block)) room_.offer(block);
   }
 }
 
@@ -112,17 +70,17 @@ void Engine::drop_pins(Pins& pins, size_t keep) {
     if (pins.done_) block->unfilled = false;
     drop_pin(*block);
   }
-  if (pins.blocks_.empty()) --holders_;
-  announce();
+  if (pins.blocks_.empty()) room_.contention().holds_no_more();
+  changes_.announce();
   follow_schedule();
 }
 
 Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
-  if (Result<void> flushed = flush_deferred_for(needs); !flushed.ok()) return flushed;
+  if (Result<void> flushed = flush_until_stable(needs); !flushed.ok()) return flushed;
   const double asked = seconds_now();
-  if (Result<void> foreseen = foresee(needs, who, asked, Before::flush); !foreseen.ok())
-    return foreseen;
+  if (Result<void> recorded = record_operation(needs, who, asked, Before::flush); !recorded.ok())
+    return recorded;
   Result<void> pinned = pin_needs(pins, needs, who, Running::wait_for);
   const double ready = seconds_now();
   prefetcher_.ready(ready);
@@ -133,59 +91,22 @@ Result<void> Engine::pin(Pins& pins, std::span<const Need> needs, std::string_vi
 
 Result<void> Engine::pin_untraced(Pins& pins, std::span<const Need> needs, std::string_view who) {
   MutexLock lock(mutex_);
-  if (Result<void> flushed = flush_deferred_for(needs); !flushed.ok()) return flushed;
+  if (Result<void> flushed = flush_until_stable(needs); !flushed.ok()) return flushed;
   return pin_needs(pins, needs, who, Running::wait_for);
-}
-
-void Engine::announce_use(std::span<const Need> needs, std::string_view who) {
-  MutexLock lock(mutex_);
-  const double now = seconds_now();
-  (void)foresee(needs, who, now, Before::leave);  // which cannot fail where nothing is run
-  prefetcher_.ready(now);
-  note_moment(now, now);
-  for (const Need& need : needs) {
-    each_block(need, [](Block& block) {
-      block.awaited = true;
-      return true;
-    });
-    Storage* storage = find(need.address);
-    if (storage != nullptr && need.access == Access::read) prefetcher_.gave_away(*storage);
-  }
-  follow_schedule();
-}
-
-void Engine::end_announced_use(const Need& need) {
-  MutexLock lock(mutex_);
-  each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
-    block.awaited = false;
-    if (block.pins == 0 && block.state == State::resident && !block.storage->dead)
-      leave_if_due(block);
-    return true;
-  });
-  announce();
-  follow_schedule();
-}
-
-// Until nothing is deferred and the lock was not given up since.
-Result<void> Engine::flush_deferred_for(std::span<const Need> needs) {
-  do {
-    if (Result<void> flushed = flush(needs, Running::wait_for); !flushed.ok()) return flushed;
-  } while (destroy_finished());
-  return {};
 }
 
 Result<void> Engine::pin_needs(Pins& pins, std::span<const Need> needs, std::string_view who,
                                Running running) {
   for (;;) {
-    bool stepped_back = false;
-    Result<void> pinned = pin_once(pins, needs, who, stepped_back);
-    if (!stepped_back) return pinned;
+    Result<Room::Outcome> pinned = pin_once(pins, needs, who);
+    if (!pinned.ok()) return std::move(pinned).error();
+    if (pinned.value() == Room::Outcome::there_is) return {};
     // Another operation needs the room first. What this one pinned earlier it still holds.
     const unsigned holding = pins.blocks_.empty() ? 0 : 1;
-    stepped_back_ += holding;
+    room_.contention().step_back(holding);
     options_.before_waiting();
-    stall();
-    stepped_back_ -= holding;
+    changes_.wait();
+    room_.contention().step_forward(holding);
     if (Result<void> flushed = flush(needs, running); !flushed.ok()) return flushed;
   }
 }
@@ -194,11 +115,9 @@ Result<void> Engine::pin_needs(Pins& pins, std::span<const Need> needs, std::str
 // what is not.
 void Engine::claim(Pins& pins, std::span<const Need> needs) {
   for (const Need& need : needs) {
-    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
-      const auto* from = static_cast<const std::byte*>(need.address);
-      const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
-      const bool unused = block.pins == 0 && block.state == State::away && block.has_content();
-      if (need.overwritten && whole && unused) block.unfilled = true;
+    table_.each_block(need, [&](Block& block) BOTTOMLESS_NOT_ANALYSED {
+      const bool unused = block.pins == 0 && block.state == State::absent && block.has_content();
+      if (need.overwritten && covers(need, block) && unused) block.unfilled = true;
       add_pin(pins, block);
       if (block.pins == 1) block.failure.reset();
       return true;
@@ -206,55 +125,118 @@ void Engine::claim(Pins& pins, std::span<const Need> needs) {
   }
   for (const Need& need : needs) {
     if (need.overwritten) continue;
-    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
-      if (block.state == State::away) block.unfilled = false;
+    table_.each_block(need, [&](Block& block) {
+      if (block.state == State::absent) block.unfilled = false;
       return true;
     });
   }
 }
 
-Result<void> Engine::pin_once(Pins& pins, std::span<const Need> needs, std::string_view who,
-                              bool& stepped_back) {
+Result<Room::Outcome> Engine::pin_once(Pins& pins, std::span<const Need> needs,
+                                       std::string_view who) {
   const size_t before = pins.blocks_.size();
   claim(pins, needs);
-  Waiting waiting;
+  Room::Wait waiting;
   for (;;) {
     bool all_ready = true;
-    const uint64_t changes_before = changes_;
-    Result<void> outcome;
+    const uint64_t changes_before = changes_.count();
+    Result<Progress> last = Progress::ready;
+    const auto go_on = [&] { return last.ok() && last.value() != Progress::steps_back; };
     for (const Need& need : needs) {
-      each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
-        Result<bool> ready = advance(block, need.access, pins, who, stepped_back);
-        if (!ready.ok()) outcome = std::move(ready).error();
-        all_ready = all_ready && ready.ok() && ready.value();
-        return outcome.ok() && !stepped_back;
+      table_.each_block(need, [&](Block& block) BOTTOMLESS_NOT_ANALYSED {
+        last = advance(block, need.access, pins, who);
+        all_ready = all_ready && last.ok() && last.value() == Progress::ready;
+        return go_on();
       });
-      if (!outcome.ok() || stepped_back) {
+      if (!go_on()) {
         drop_pins(pins, before);
-        return outcome;
+        if (!last.ok()) return std::move(last).error();
+        return Room::Outcome::step_back;
       }
     }
     if (all_ready) break;
     // Waiting for room on behalf of one block may have let another become ready: then nothing more
     // would wake us.
-    if (changes_ != changes_before) continue;
-    if (Result<void> waited = stall(waiting, who); !waited.ok()) {
+    if (changes_.count() != changes_before) continue;
+    if (Result<void> waited = room_.wait(waiting, who); !waited.ok()) {
       drop_pins(pins, before);
-      return waited;
+      return std::move(waited).error();
     }
   }
-  write_behind();
-  return {};
+  room_.write_behind();
+  return Room::Outcome::there_is;
 }
 
-void Engine::fetch_ahead(std::span<const Need> needs) {
+// One step of a pinned block towards the access asked for.
+Result<Engine::Progress> Engine::advance(Block& block, Access access, Pins& pins,
+                                         std::string_view who) {
+  switch (block.state) {
+    case State::clean:
+    case State::dirty:
+      if (access == Access::write && block.access != Access::write && block.readers > 0)
+        return Progress::waits;
+      mover_.grant(block, access);
+      return Progress::ready;
+    case State::writing:  // it can be read meanwhile
+      return access != Access::write && !block.hidden_frames ? Progress::ready : Progress::waits;
+    case State::prefetching:
+      mover_.raise_priority(block);
+      return Progress::waits;
+    case State::fetching:
+    case State::discarding:
+      return Progress::waits;
+    case State::absent:
+      break;
+  }
+  if (block.failure) return *block.failure;
+  Result<Room::Outcome> room =
+      room_.wait_for(mover_.footprint(block), &pins, Room::Purpose::pin, who);
+  if (!room.ok()) return std::move(room).error();
+  if (room.value() == Room::Outcome::step_back) return Progress::steps_back;
+  // Waiting gave up the lock: another operation may have started the fetch.
+  if (block.state != State::absent) return Progress::waits;
+  if (Result<void> started = mover_.start_fetch(block, access, Priority::demand); !started.ok())
+    return std::move(started).error();
+  if (!block.is_resident()) return Progress::waits;
+  mover_.grant(block, access);
+  return Progress::ready;
+}
+
+void Engine::announce_use(std::span<const Need> needs, std::string_view who) {
+  MutexLock lock(mutex_);
+  const double now = seconds_now();
+  (void)record_operation(needs, who, now, Before::leave);  // cannot fail where nothing is run
+  prefetcher_.ready(now);
+  note_moment(now, now);
+  for (const Need& need : needs) {
+    table_.each_block(need, [](Block& block) {
+      block.announced = true;
+      return true;
+    });
+    Storage* storage = table_.find(need.address);
+    if (storage != nullptr && need.access == Access::read) prefetcher_.gave_away(*storage);
+  }
+  follow_schedule();
+}
+
+void Engine::end_announced_use(const Need& need) {
+  MutexLock lock(mutex_);
+  table_.each_block(need, [&](Block& block) BOTTOMLESS_NOT_ANALYSED {
+    block.announced = false;
+    if (block.pins == 0 && block.is_resident() && !block.storage->dead) evict_if_due(block);
+    return true;
+  });
+  changes_.announce();
+  follow_schedule();
+}
+
+void Engine::prefetch(std::span<const Need> needs) {
   MutexLock lock(mutex_);
   for (const Need& need : needs) {
-    each_block(need, [&](Block& block) BOTTOMLESS_REQUIRES(mutex_) {
-      if (block.state != State::away || !block.has_content() || block.storage->dead) return true;
-      if (footprint(block) > heap_->available()) return false;
-      block.failure.reset();
-      return start_fetch(block, Access::read, Priority::prefetch).ok();
+    table_.each_block(need, [&](Block& block) BOTTOMLESS_NOT_ANALYSED {
+      if (block.state != State::absent || !block.has_content() || block.storage->dead) return true;
+      return room_.fits_now(block) &&
+             mover_.start_fetch(block, Access::read, Priority::prefetch).ok();
     });
   }
 }
@@ -262,8 +244,8 @@ void Engine::fetch_ahead(std::span<const Need> needs) {
 Result<bool> Engine::touch(const void* address, Access access, const Accessor& accessor) {
   {
     MutexLock lock(mutex_);
-    if (find(address) == nullptr) return false;
-    ++stats_.faults;
+    if (table_.find(address) == nullptr) return false;
+    ++faults_;
   }
   Pins pins(*this);
   pins.accessor_ = &accessor;
@@ -278,8 +260,8 @@ Result<bool> Engine::touch(const void* address, Access access, const Accessor& a
     return std::move(pinned).error();
   }
   for (Block* block : pins.blocks_)
-    block->leaves = false;  // the access that faulted is still to come
-  drop_pins(pins, 0);       // without eager eviction, for the same reason
+    block->evict_when_unpinned = false;  // the access that faulted is still to come
+  drop_pins(pins, 0);                    // without eager eviction, for the same reason
   return true;
 }
 

@@ -153,7 +153,7 @@ Block* Prefetcher::due() {
     Block* block = block_of(due_.front().block);
     if (block != nullptr && block->next_use <= position())
       block->next_use = base_ + due_.front().needed;
-    if (block != nullptr && (block->state == State::away || block->state == State::writing))
+    if (block != nullptr && (block->state == State::absent || block->state == State::writing))
       return block;
     due_.pop_front();
   }
@@ -166,7 +166,7 @@ void Prefetcher::uses(Block& block, TraceUse how) {
   recorder_.use(storage.traced, number, how);
   note_seen(storage);
   block.next_use = EvictionCandidate::kUnknown;
-  block.leaves = false;
+  block.evict_when_unpinned = false;
   if (event_ == kNone || storage.planned_in != binding_) return;
   const uint32_t id = shape_->trace->storages[storage.planned].first_block + number;
   const auto uses = shape_->trace->uses_of(event_);
@@ -174,7 +174,7 @@ void Prefetcher::uses(Block& block, TraceUse how) {
     if (uses[i].block != id) continue;
     const Schedule::Use& planned =
         shape_->schedule.uses[shape_->trace->events[event_].first_use + i];
-    block.leaves = !planned.keep;
+    block.evict_when_unpinned = !planned.keep;
     block.next_use =
         planned.next == Schedule::kNever ? EvictionCandidate::kNever : base_ + planned.next;
     return;

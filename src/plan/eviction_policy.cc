@@ -28,7 +28,7 @@ EvictionCandidate* Farthest::victim(uint64_t position) {
   for (int i = 0; i < kJustUsed && end->before != &ring_; ++i) end = end->before;
   EvictionCandidate* farthest = nullptr;
   for (EvictionCandidate* each = ring_.after; each != end; each = each->after) {
-    if (each->awaited) continue;
+    if (each->announced) continue;
     if (each->next_use < position) return each;
     if (farthest == nullptr || each->next_use > farthest->next_use) farthest = each;
   }

@@ -15,7 +15,7 @@ struct EvictionCandidate {
   EvictionCandidate* before = nullptr;
   EvictionCandidate* after = nullptr;
   uint64_t next_use = kUnknown;  // as positions are counted
-  bool awaited = false;          // by work beside the program's own, which is about to use it
+  bool announced = false;          // by work beside the program's own, which is about to use it
 
   bool listed() const { return before != nullptr; }
 };
@@ -43,7 +43,7 @@ class Recency : public EvictionPolicy {
 };
 
 // The one whose next use lies farthest ahead leaves first (Belady); before it, those of which nothing is
-// known, by recency; last of all the few that were just used and what is awaited.
+// known, by recency; last of all the few that were just used and what is announced.
 class Farthest final : public Recency {
  public:
   EvictionCandidate* victim(uint64_t position) override;

@@ -152,7 +152,7 @@ Stats Session::stats() const {
               .disk_bytes = disk_->file_bytes(),
               .faults = engine.faults,
               .evictions = engine.evictions,
-              .planned_fetches = engine.fetches_ahead,
+              .planned_fetches = engine.prefetches,
               .planned_hits = engine.planned_hits,
               .demand_fetches = engine.demand_fetches,
               .plan_departures = engine.plan_departures,

@@ -22,7 +22,7 @@ class Ahead : public testing::Test {
     for (const std::byte* at : away_) ASSERT_FALSE(is_readable(at));
     fetches_ = rig_.stats().demand_fetches;
   }
-  void fetch_ahead(std::vector<Need> needs) { rig_.engine().fetch_ahead(needs); }
+  void prefetch(std::vector<Need> needs) { rig_.engine().prefetch(needs); }
 
   Rig rig_;
   std::vector<std::byte*> away_;
@@ -30,19 +30,19 @@ class Ahead : public testing::Test {
 };
 
 TEST_F(Ahead, WhatWasFetchedAheadIsThereWhenItIsNeeded) {
-  fetch_ahead({whole(away_[0]), whole(away_[1])});
+  prefetch({whole(away_[0]), whole(away_[1])});
   rig_.engine().wait_for_io();
-  EXPECT_EQ(rig_.stats().fetches_ahead, 2u);
+  EXPECT_EQ(rig_.stats().prefetches, 2u);
   for (uint64_t i = 0; i < 2; ++i) EXPECT_TRUE(rig_.holds(away_[i], kBlock, i));
   EXPECT_EQ(rig_.stats().demand_fetches, fetches_) << "nobody had to wait";
 }
 
 TEST_F(Ahead, NothingIsFetchedTwiceOrWithoutContent) {
   std::byte* empty = rig_.allocate(kBlock);
-  fetch_ahead({whole(away_[0]), whole(away_[0]), whole(empty)});
+  prefetch({whole(away_[0]), whole(away_[0]), whole(empty)});
   rig_.engine().wait_for_io();
-  fetch_ahead({whole(away_[0])});
-  EXPECT_EQ(rig_.stats().fetches_ahead, 1u);
+  prefetch({whole(away_[0])});
+  EXPECT_EQ(rig_.stats().prefetches, 1u);
 }
 
 TEST_F(Ahead, NobodyLeavesForIt) {
@@ -51,16 +51,16 @@ TEST_F(Ahead, NobodyLeavesForIt) {
   pins.release();
   std::byte* idle = rig_.filled(kBlock, 7);
   const uint64_t evictions = rig_.stats().evictions;
-  fetch_ahead({whole(away_[0]), whole(away_[1])});
+  prefetch({whole(away_[0]), whole(away_[1])});
   rig_.engine().wait_for_io();
-  EXPECT_EQ(rig_.stats().fetches_ahead, 1u) << "there was room for one";
+  EXPECT_EQ(rig_.stats().prefetches, 1u) << "there was room for one";
   EXPECT_EQ(rig_.stats().evictions, evictions);
   EXPECT_TRUE(is_readable(idle));
 }
 
 TEST_F(Ahead, APrefetchBecomesADemandWhenSomebodyWaitsForIt) {
   rig_.store().hold();
-  fetch_ahead({whole(away_[0])});
+  prefetch({whole(away_[0])});
   std::thread demand([&] { EXPECT_TRUE(rig_.holds(away_[1], kBlock, 1)); });
   rig_.store().wait_for_pending(2);
   EXPECT_EQ(rig_.store().pending(), (std::vector{Priority::prefetch, Priority::demand}));
@@ -73,7 +73,7 @@ TEST_F(Ahead, APrefetchBecomesADemandWhenSomebodyWaitsForIt) {
 
 TEST_F(Ahead, AFailureIsNobodysUntilItIsNeededAndThenItIsTriedAgain) {
   rig_.store().fail(FailAt{.n = 0, .operation = Operation::read});
-  fetch_ahead({whole(away_[0])});
+  prefetch({whole(away_[0])});
   rig_.engine().wait_for_io();
   EXPECT_TRUE(rig_.store().fired());
   EXPECT_TRUE(rig_.holds(away_[0], kBlock, 0));
@@ -81,7 +81,7 @@ TEST_F(Ahead, AFailureIsNobodysUntilItIsNeededAndThenItIsTriedAgain) {
 
 TEST_F(Ahead, WhatIsFreedMeanwhileIsGoneWhenTheReadEnds) {
   rig_.store().hold();
-  fetch_ahead({whole(away_[0])});
+  prefetch({whole(away_[0])});
   rig_.free(away_[0]);
   rig_.store().release();
   rig_.engine().wait_for_io();

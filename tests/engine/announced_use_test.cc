@@ -91,7 +91,7 @@ TEST(AnnouncedUse, StepsWithItArePlanned) {
   const EngineStats after = training.rig().stats();
   EXPECT_EQ(after.plan_departures, before.plan_departures);
   EXPECT_EQ(after.schedules_made, before.schedules_made) << "every step is like the one before";
-  EXPECT_GT(after.fetches_ahead - before.fetches_ahead,
+  EXPECT_GT(after.prefetches - before.prefetches,
             4 * (after.demand_fetches - before.demand_fetches));
 }
 

@@ -33,7 +33,7 @@ void Churn::step() {
   } else if (choice < 66) {
     operate();
   } else if (choice < 70) {
-    fetch_ahead();
+    prefetch();
   } else if (choice < 85) {
     touch();
   } else if (choice < 95) {
@@ -172,13 +172,13 @@ void Churn::operate() {
 }
 
 // Whatever it brings in or not, nothing may change but the time that others wait.
-void Churn::fetch_ahead() {
+void Churn::prefetch() {
   std::vector<Need> needs;
   for (uint64_t i = random_.below(4); i > 0 && !copies_.empty(); --i) {
     const Range range = some_range(*random_.pick(copies_), limit_ / 4, Access::read);
     needs.push_back({.address = range.at(), .bytes = range.bytes});
   }
-  engine_.fetch_ahead(needs);
+  engine_.prefetch(needs);
 }
 
 // What a fault handler does, with copies by the kernel in place of instructions that fault.

@@ -42,7 +42,7 @@ class Churn {
   void allocate();
   void free_one();
   void operate();
-  void fetch_ahead();
+  void prefetch();
   void touch();
   void hold_or_release();
   void charge_or_discharge();

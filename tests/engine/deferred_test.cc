@@ -116,7 +116,7 @@ TEST_P(Deferred, HideTheStorageFromEverybodyElse) {
   // Also after it left memory and came back ahead of its use.
   rig_.push_out(at);
   const Need need{.address = at, .bytes = kBlock};
-  rig_.engine().fetch_ahead({&need, 1});
+  rig_.engine().prefetch({&need, 1});
   rig_.engine().wait_for_io();
   EXPECT_FALSE(is_readable(at));
   EXPECT_EQ(runs_, 0);

@@ -79,7 +79,7 @@ TEST(Prefetcher, FromTheThirdStepOnMostIsThereBeforeItIsNeeded) {
   }
   EXPECT_GT(loop.rig().stats().planned_hits, 0u);
   EXPECT_LE(loop.rig().stats().plan_departures, 1u) << "at first more is taken for new than is";
-  EXPECT_GT(loop.rig().stats().fetches_ahead, 4u * loop.unplanned());
+  EXPECT_GT(loop.rig().stats().prefetches, 4u * loop.unplanned());
 }
 
 TEST(Prefetcher, MovesFewerBytesThanRecency) {

@@ -41,7 +41,7 @@ void run(Churn& churn, Engine& engine, int steps) {
   churn.check_everything();
   EXPECT_GT(engine.stats().evictions, 0u) << "the test tests nothing";
   EXPECT_GT(engine.stats().demand_fetches, 0u);
-  EXPECT_GT(engine.stats().fetches_ahead, 0u);
+  EXPECT_GT(engine.stats().prefetches, 0u);
 }
 
 class EngineProperty : public testing::TestWithParam<Setting> {};

@@ -131,7 +131,7 @@ class Run {
     if (charged_ > 0) rig_.engine().discharge(charged_);
     const EngineStats stats = rig_.stats();
     seen.evictions += stats.evictions;
-    seen.fetches += stats.demand_fetches + stats.fetches_ahead;
+    seen.fetches += stats.demand_fetches + stats.prefetches;
     seen.schedules += stats.schedules_made;
     seen.faults += faults_;
     return failure_;
@@ -249,7 +249,7 @@ class Run {
         return;
       case Act::ahead: {
         const Need need{.address = slot.at, .bytes = slot.bytes};
-        return rig_.engine().fetch_ahead({&need, 1});
+        return rig_.engine().prefetch({&need, 1});
       }
       case Act::read:
         if (slot.filled) check(slot, 0, slot.bytes);

@@ -94,7 +94,7 @@ TEST(Farthest, WhatIsAwaitedLeavesLast) {
     candidates[i].next_use = 100 - i;
     farthest.add(candidates[i]);
   }
-  candidates[0].awaited = true;
+  candidates[0].announced = true;
   EXPECT_EQ(farthest.victim(1), &candidates[1]);
   for (size_t i = 1; i < candidates.size(); ++i) farthest.remove(candidates[i]);
   EXPECT_EQ(farthest.victim(1), &candidates[0]);

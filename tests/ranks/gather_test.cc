@@ -128,7 +128,7 @@ TEST(Gather, WhatWasBegunAheadIsHurriedAndComes) {
   Sharing sharing(2, even_shares(kSize / 4, 4, 2));
   for (const int rank : {0, 1}) sharing.exchanges[rank].withdraw(5);
   const Need need{.address = sharing.storage.whole(0), .bytes = kSize, .access = Access::read};
-  sharing.rig(0).engine().fetch_ahead({&need, 1});
+  sharing.rig(0).engine().prefetch({&need, 1});
   std::thread waits([&] { EXPECT_TRUE(sharing.right(0, 0)); });
   for (const int rank : {1, 0})
     sharing.storage.offer(rank, sharing.rig(rank), sharing.exchanges[rank], 0);
@@ -142,7 +142,7 @@ TEST(Gather, WhatIsOutdatedWhileItComesIsAskedForAgain) {
   owner.engine().wait_for_io();
   owner.store().hold();
   const Need need{.address = sharing.storage.whole(0), .bytes = kSize, .access = Access::read};
-  sharing.rig(0).engine().fetch_ahead({&need, 1});
+  sharing.rig(0).engine().prefetch({&need, 1});
   owner.store().wait_for_pending(1);
   sharing.storage.source(0).renew(1);
   sharing.rig(0).engine().invalidate(sharing.storage.whole(0));
@@ -161,7 +161,7 @@ TEST(Gather, WhatIsFreedWhileItComesHarmsNobody) {
   ShardedStorage storage(5, kSize, whole_share(kSize, 1, 2));
   storage.make(0, rig, exchanges[0], Engine::Fetched::kept);
   const Need need{.address = storage.whole(0), .bytes = kSize, .access = Access::read};
-  rig.engine().fetch_ahead({&need, 1});
+  rig.engine().prefetch({&need, 1});
   storage.free(0, rig);
   const std::vector<std::byte> memory = pattern(kSize, 1);
   exchanges[1].offer(5, 0, plain(memory));
@@ -319,7 +319,7 @@ class Training {
     const Bytes bytes = dice.between(0, storage.bytes() - std::min(from, storage.bytes())) / 8 * 8;
     if (bytes == 0) return;
     const Need need{.address = storage.whole(rank) + from, .bytes = bytes, .access = Access::read};
-    if (dice.one_in(4)) return rig.engine().fetch_ahead({&need, 1});
+    if (dice.one_in(4)) return rig.engine().prefetch({&need, 1});
     Pins pins(rig.engine());
     const Result<void> pinned = rig.engine().pin(pins, {&need, 1}, "read");
     ASSERT_TRUE(pinned.ok()) << pinned.error().message;

@@ -131,7 +131,7 @@ TEST(Sourced, AFetchUnderWayWhenItIsOutdatedIsOfNoUse) {
   Sourced it;
   it.source->held = true;
   const Need need{.address = it.at, .bytes = kSize, .access = Access::read};
-  it.rig.engine().fetch_ahead({&need, 1});
+  it.rig.engine().prefetch({&need, 1});
   EXPECT_EQ(it.source->ahead, 2);
   it.source->key = 2;
   it.source->held = false;
@@ -149,7 +149,7 @@ TEST(Sourced, WhatComesFromTheStoreWhenItIsOutdatedIsOfNoUseAndLeavesOnce) {
   it.rig.engine().wait_for_io();
   it.rig.store().hold();
   const Need need{.address = it.at, .bytes = kSize, .access = Access::read};
-  it.rig.engine().fetch_ahead({&need, 1});
+  it.rig.engine().prefetch({&need, 1});
   it.rig.store().wait_for_pending(1);
   it.source->key = 2;
   std::thread invalidates([&] { it.rig.engine().invalidate(it.at); });
@@ -171,7 +171,7 @@ TEST(Sourced, WhatIsFreedDuringAFetchGoesWhenItEnds) {
         rig.engine().allocate_from(source, kSize, Kind::parameter, fetched, "a test");
     ASSERT_TRUE(made.ok());
     const Need need{.address = made.value(), .bytes = kSize, .access = Access::read};
-    rig.engine().fetch_ahead({&need, 1});
+    rig.engine().prefetch({&need, 1});
     rig.free(static_cast<std::byte*>(made.value()));
     EXPECT_EQ(rig.engine().live_storages(), 1u);
     source->answer_held();
@@ -183,7 +183,7 @@ TEST(Sourced, AFetchBegunAheadIsHurriedByWhoWaits) {
   Sourced it;
   it.source->held = true;
   const Need need{.address = it.at, .bytes = kSize, .access = Access::read};
-  it.rig.engine().fetch_ahead({&need, 1});
+  it.rig.engine().prefetch({&need, 1});
   std::thread waits([&] { EXPECT_TRUE(it.rig.holds(it.at, kSize, 1)); });
   while (it.source->hurried < 2) std::this_thread::yield();
   it.source->answer_held();
