@@ -1,6 +1,6 @@
 """Encoding on one thread, beside the PyPI packages `tokenizers` and `sentencepiece`.
 
-    tokenizers_speed.py [--probe build/release/tests/text/tokenizer_probe] [--rounds 5] [model ...]
+    tokenizers_speed.py [--probe build/release/tests/tokenizers/tokenizer_probe] [--rounds 5] [model ...]
 
 Texts: the sources of Python's library, line by line and as whole files, and lines of varied Unicode. Models: those of
 tests/python/tokenizer_models.py, and `learned`, a GPT-2-like one of 16,384 tokens learned from the sources. Each package is asked by its

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 #include "train/commands.h"
 #include "train/generation.h"
 #include "train/granted_options.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 #include "train/models/model.h"
 #include "train/sampling.h"
 

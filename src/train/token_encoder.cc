@@ -9,7 +9,7 @@
 
 #include "checkpoint/checksum.h"
 #include "checkpoint/files.h"
-#include "text/chat_template.h"
+#include "tokenizers/chat_template.h"
 #include "train/tensor_directory.h"
 
 namespace bottomless::train {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "data/encoder.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 namespace bottomless::train {
 

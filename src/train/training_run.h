@@ -19,7 +19,7 @@
 #include "journal/training_progress.h"
 #include "plan/run_estimate.h"
 #include "report/metrics.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 #include "train/interruption.h"
 #include "train/lora.h"
 #include "train/ranks.h"

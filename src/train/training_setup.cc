@@ -11,7 +11,7 @@
 
 #include "base/started_rank.h"
 #include "report/estimate_table.h"
-#include "text/bpe_trainer.h"
+#include "tokenizers/bpe/bpe_trainer.h"
 #include "torch/session.h"
 #include "train/local_updates.h"
 #include "train/machine_speed.h"

@@ -9,7 +9,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/verify.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 #include "train/commands.h"
 #include "train/lora.h"
 #include "train/model_directory.h"

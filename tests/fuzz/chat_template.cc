@@ -1,5 +1,5 @@
 // A chat template: whatever it says, rendering comes to an end with a text or with a reason.
-#include "text/chat_template.h"
+#include "tokenizers/chat_template.h"
 
 #include <cstddef>
 #include <cstdint>

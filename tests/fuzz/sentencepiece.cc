@@ -1,5 +1,5 @@
 // A tokenizer.model. What can be read must encode and decode any text without harm.
-#include "text/sentencepiece.h"
+#include "tokenizers/sentencepiece/sentencepiece.h"
 
 #include <cstddef>
 #include <cstdint>

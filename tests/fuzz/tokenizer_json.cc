@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "text/json_tokenizer.h"
-#include "text/utf8.h"
+#include "tokenizers/json_tokenizer.h"
+#include "unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

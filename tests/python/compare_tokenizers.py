@@ -1,6 +1,6 @@
 """Compares our tokenizers with those of PyPI on many lines of varied Unicode: ids, and the text decoded from them.
 
-    compare_tokenizers.py [--probe build/release/tests/text/tokenizer_probe] [--lines 1000000] [--seed 1] [model ...]
+    compare_tokenizers.py [--probe build/release/tests/tokenizers/tokenizer_probe] [--lines 1000000] [--seed 1] [model ...]
 
 Prints one line for each model, and every difference up to a few; exits 1 if there is any.
 """

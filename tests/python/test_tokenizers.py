@@ -43,7 +43,7 @@ def all_characters():
 
 
 def test_every_character_is_of_the_category_that_pypi_has():
-    """The two engines of regular expressions know different versions of Unicode; see src/text/stand_ins.h."""
+    """The two engines of regular expressions know different versions of Unicode; see src/unicode/stand_ins.h."""
     characters = all_characters()
     texts = ["".join(characters[i : i + 4096]) for i in range(0, len(characters), 4096)]
     for category in "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf".split():
@@ -65,7 +65,7 @@ def test_every_character_is_a_number_where_pypi_has_one():
 
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD", "Lowercase"])
 def test_every_character_is_normalised_as_pypi_does(tmp_path, form):
-    """Alone, and between marks that it may move past or compose with; see src/text/unicode_forms.cc."""
+    """Alone, and between marks that it may move past or compose with; see src/unicode/forms.cc."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.normalizer = getattr(tokenizers.normalizers, form)()

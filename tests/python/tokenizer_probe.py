@@ -1,4 +1,4 @@
-"""Finds and asks tests/text/tokenizer_probe, the program through which tests here reach our tokenizers."""
+"""Finds and asks tests/tokenizers/tokenizer_probe, the program through which tests here reach our tokenizers."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PLACES = [ROOT / "build" / preset / "tests" / "text" / "tokenizer_probe" for preset in ("torch", "release", "dev")]
+PLACES = [ROOT / "build" / preset / "tests" / "tokenizers" / "tokenizer_probe" for preset in ("torch", "release", "dev")]
 PROBE = os.environ.get("BOTTOMLESS_TOKENIZER_PROBE") or next((str(place) for place in PLACES if place.exists()), None)
 
 needs_probe = pytest.mark.skipif(PROBE is None, reason="tokenizer_probe is not built: build with -DBOTTOMLESS_TESTS=ON")
