@@ -6,6 +6,8 @@
 
 #include <stdexcept>
 
+#include "torch/disk_error.h"
+
 namespace py = pybind11;
 
 namespace {
@@ -16,9 +18,19 @@ bottomless::Bytes bytes_of(const std::string& text) {
   return bytes.value();
 }
 
+// As bottomless.DiskError, which is an OSError, and a RuntimeError as all that operators throw.
+void throw_disk_error(int number, const std::string& message) {
+  if (!Py_IsInitialized()) return;
+  const py::gil_scoped_acquire gil;
+  const py::object type = py::module_::import("bottomless").attr("DiskError");
+  PyErr_SetObject(type.ptr(), type(number, message).ptr());
+  throw py::error_already_set();
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, module) {
+  bottomless::set_disk_error_thrower(&throw_disk_error);
   module.def("parse_bytes", &bytes_of, py::arg("text"));
   module.def("automatic_memory", &bottomless::automatic_memory);
   module.def("is_limited", &bottomless::is_limited);

@@ -23,6 +23,7 @@ enum class Code {
 struct Error {
   Code code;
   std::string message;
+  int number = 0;  // errno, where the operating system said one
 };
 
 template <class T>

@@ -24,11 +24,15 @@ from . import _core
 from ._step_ends import StepEnds
 from ._update_in_backward import UpdateInBackward
 
-__all__ = ["Runtime", "limit", "load_checkpoint", "optim", "precision", "shard", "step"]
+__all__ = ["DiskError", "Runtime", "limit", "load_checkpoint", "optim", "precision", "shard", "step"]
 __version__ = "0.1.0"
 
 _Directory = Union[str, "os.PathLike[str]"]
 _current: Runtime | None = None
+
+
+class DiskError(OSError, RuntimeError):
+    """What a disk has done to an operator: ``errno`` says what. A ``RuntimeError``, too, as all that operators raise."""
 
 
 class Runtime:

@@ -39,7 +39,7 @@ Error errno_error(int error_number, std::string attempted, std::string_view advi
     attempted += "; ";
     attempted += advice;
   }
-  return {code_of(error_number), std::move(attempted)};
+  return {code_of(error_number), std::move(attempted), error_number};
 }
 
 }  // namespace bottomless

@@ -74,7 +74,7 @@ Result<void> Room::wait(Wait& wait, std::string_view who) {
   changes_.wait();
   if (options_.clock->now() - *wait.since < options_.timeout) return {};
   if (std::optional<Error> late = mover_.store().overdue(options_.timeout))
-    return Error{late->code, "run " + std::string(who) + ": " + late->message};
+    return Error{late->code, "run " + std::string(who) + ": " + late->message, late->number};
   if (mover_.transfers() == 0 && !std::exchange(wait.warned, true)) {
     options_.log(LogLevel::warning,
                  std::string(who) + " has waited long for memory that other operations hold, " +
@@ -117,13 +117,14 @@ Result<Room::Outcome> Room::wait_for(Bytes bytes, const Pins* pins, Purpose purp
     if (make(bytes, leave, Priority::demand)) return Outcome::there_is;
     if (mover_.failed_writes() != failed_before) {
       const Error& failed = mover_.last_failed_write();
-      return Error{failed.code, "make room for " + std::string(who) + ": " + failed.message};
+      return Error{failed.code, "make room for " + std::string(who) + ": " + failed.message,
+                   failed.number};
     }
     if (mover_.transfers() == 0) {
       if (budget_.relax(0)) continue;
       if (refusal_)
-        return Error{refusal_->code,
-                     "make room for " + std::string(who) + ": " + refusal_->message};
+        return Error{refusal_->code, "make room for " + std::string(who) + ": " + refusal_->message,
+                     refusal_->number};
       switch (contention_.verdict(waiter)) {
         case Contention::Verdict::fail:
           return inside > 0 ? held_by_itself(bytes, *accessor) : too_small(unclaimed, pins, who);

@@ -225,9 +225,10 @@ std::optional<Error> DiskStore::overdue(std::chrono::nanoseconds timeout) {
     const auto since = disk.queue->waiting_since();
     if (!since || now - *since < timeout) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - *since).count();
-    return Error{Code::io, "wait for " + disk.target + ": the disk has not answered for " +
-                               std::to_string(seconds) +
-                               " s; it may be broken or no longer connected"};
+    return Error{Code::io,
+                 "wait for " + disk.target + ": the disk has not answered for " +
+                     std::to_string(seconds) + " s; it may be broken or no longer connected",
+                 ETIMEDOUT};
   }
   return std::nullopt;
 }

@@ -15,7 +15,8 @@ constexpr uint64_t kWakeTag = ~0ull;
 
 class UringTransfers final : public Transfers {
  public:
-  UringTransfers(const io_uring& ring, UniqueFd wake_fd) : ring_(ring), wake_fd_(std::move(wake_fd)) {}
+  UringTransfers(const io_uring& ring, UniqueFd wake_fd)
+      : ring_(ring), wake_fd_(std::move(wake_fd)) {}
   ~UringTransfers() override { io_uring_queue_exit(&ring_); }
 
   void start(const Transfer& transfer) override {

@@ -15,7 +15,7 @@ struct EvictionCandidate {
   EvictionCandidate* before = nullptr;
   EvictionCandidate* after = nullptr;
   uint64_t next_use = kUnknown;  // as positions are counted
-  bool announced = false;          // by work beside the program's own, which is about to use it
+  bool announced = false;        // by work beside the program's own, which is about to use it
 
   bool listed() const { return before != nullptr; }
 };

@@ -67,14 +67,14 @@ class ManagedAllocator final : public c10::Allocator {
       Engine& engine = session->engine();
       Result<void*> address =
           with_room(engine, [&] { return engine.allocate(bytes, kind, pins, who); });
-      if (!address.ok()) throw_error(address.error());
+      if (!address.ok()) throw_operator_error(address.error());
       return {address.value(), address.value(), &release, c10::Device(c10::kCPU)};
     }
     void* address = before_->raw_allocate(bytes + sizeof(Charge));
     if (Result<void> charged = session->engine().charge(malloc_usable_size(address), pins, who);
         !charged.ok()) {
       before_->raw_deallocate(address);
-      throw_error(charged.error());
+      throw_operator_error(charged.error());
     }
     write_charge(address, session->serial());
     return {address, address, &release, c10::Device(c10::kCPU)};

@@ -1,9 +1,23 @@
 #include "torch/errors.h"
 
+#include <atomic>
+#include <cerrno>
+
+#include "torch/disk_error.h"
+
 namespace bottomless {
 namespace {
 
 constexpr std::string_view kPrefix = "bottomless: ";
+
+std::atomic<DiskErrorThrower> disk_error_thrower{nullptr};
+
+// 0: no disk is to blame.
+int disk_error_number(const Error& error) {
+  if (error.code == Code::no_space) return error.number != 0 ? error.number : ENOSPC;
+  if (error.code == Code::corrupt) return EIO;
+  return error.code == Code::io ? error.number : 0;
+}
 
 }  // namespace
 
@@ -18,6 +32,15 @@ void throw_error(const Error& error) {
     default:
       throw c10::Error(where, message);
   }
+}
+
+void set_disk_error_thrower(DiskErrorThrower thrower) { disk_error_thrower = thrower; }
+
+void throw_operator_error(const Error& error) {
+  const DiskErrorThrower thrower = disk_error_thrower;
+  const int number = disk_error_number(error);
+  if (thrower != nullptr && number != 0) thrower(number, std::string(kPrefix) + error.message);
+  throw_error(error);
 }
 
 Error caught(const c10::Error& thrown) {

@@ -11,6 +11,8 @@ namespace bottomless {
 // Throws c10::OutOfMemoryError for Code::no_memory (torch.OutOfMemoryError in Python),
 // c10::ValueError for Code::invalid_argument and c10::Error otherwise (RuntimeError).
 [[noreturn]] void throw_error(const Error& error);
+// What fails an operator of the program: the same, but for a disk's errors, which go to whoever was set (disk_error.h).
+[[noreturn]] void throw_operator_error(const Error& error);
 // Throws what has failed, if anything has.
 inline void check(const Result<void>& outcome) {
   if (!outcome.ok()) throw_error(outcome.error());

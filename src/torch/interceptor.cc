@@ -177,7 +177,7 @@ void OperatorScope::pin() {
     Result<void> pinned = with_room(engine, attempt);
     // What was put off may hold the room that is missing.
     if (!pinned.ok() && engine.flush_deferred().ok()) pinned = attempt();
-    if (!pinned.ok()) throw_error(pinned.error());
+    if (!pinned.ok()) throw_operator_error(pinned.error());
   }
 }
 

@@ -124,7 +124,7 @@ class Reduction {
   uint64_t round_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // under way here
   // Until the sums of a round have been taken, nothing of the next one may be added, however early others are.
   uint64_t allowed_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;
-  uint64_t waits_from_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;    // the round, for those who take
+  uint64_t waits_from_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;     // the round, for those who take
   uint32_t useless_waits_ BOTTOMLESS_GUARDED_BY(mutex_) = 0;  // rounds in a row with such a wait
   bool busy_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;

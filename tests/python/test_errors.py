@@ -1,6 +1,7 @@
 """When it cannot work: a clear exception that says what to do, and nothing lost."""
 
 import contextlib
+import errno
 import io
 import os
 import re
@@ -258,10 +259,12 @@ def test_optimizer_step_on_a_full_disk_loses_nothing(disk):
         model = nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(10)))
         before = [parameter.detach().double().sum().item() for parameter in model.parameters()]
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
-        with pytest.raises(RuntimeError, match="--disk-limit"):
+        with pytest.raises(bottomless.DiskError, match="--disk-limit") as raised:
             for _ in range(3):
                 model(torch.ones(4, 512)).square().mean().backward()
                 optimizer.step()
+        assert isinstance(raised.value, OSError) and raised.value.errno == errno.ENOSPC
+        assert isinstance(raised.value, RuntimeError)
         optimizer.zero_grad()
         optimizer.state.clear()
         assert [parameter.detach().double().sum().item() for parameter in model.parameters()] == before
@@ -366,8 +369,21 @@ def test_a_flipped_bit_on_disk_is_found(disk, eviction):
         squeeze()
         flip_bits(disk)
         for tensor in tensors[:4]:
-            with pytest.raises(RuntimeError, match="not what was written"):
+            with pytest.raises(OSError, match="not what was written") as raised:
                 tensor.sum()
+            assert raised.value.errno == errno.EIO
+
+
+def test_a_disks_error_comes_out_of_a_backward_pass_as_it_is(disk, eviction):
+    """There operators run on threads of torch's own."""
+    with limit("10MiB", disk, checksums=True):
+        weights = [torch.full((1 << 18,), float(n), requires_grad=True) for n in range(8)]
+        loss = sum((weight * weight).sum() for weight in weights)
+        squeeze()
+        flip_bits(disk)
+        with pytest.raises(OSError, match="not what was written") as raised:
+            loss.backward()
+        assert raised.value.errno == errno.EIO
 
 
 def test_checksums_change_nothing_else(disk, eviction):

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "support/temporary_directory.h"
-#include "tokenizers/tokenizer.h"
 #include "tokenizers/bpe/word_counts.h"
+#include "tokenizers/tokenizer.h"
 
 namespace bottomless::text {
 namespace {

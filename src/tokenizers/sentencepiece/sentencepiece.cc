@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "tokenizers/decoder.h"
-#include "tokenizers/sentencepiece/model_file.h"
 #include "tokenizers/sentencepiece/model.h"
+#include "tokenizers/sentencepiece/model_file.h"
 #include "tokenizers/sentencepiece/normalizer.h"
 #include "unicode/utf8.h"
 
