@@ -34,13 +34,20 @@ nlohmann::json object_in(const std::string& text) {
   return {};
 }
 
-// "bfloat16 2.1 x float32, float16 0.4 x".
+std::string factor_text(double factor) {
+  char number[32];
+  std::snprintf(number, sizeof number, "%.2g", factor);
+  return number;
+}
+
+// "bfloat16 1.9 to 2.1 x float32, float16 0.4 x".
 std::string speeds(const nlohmann::json& speed) {
   std::string text;
-  for (const auto& [name, factor] : speed.items()) {
-    char number[32];
-    std::snprintf(number, sizeof number, "%.2g", factor.get<double>());
-    text += (text.empty() ? "" : ", ") + name + " " + number + (text.empty() ? " x float32" : " x");
+  for (const auto& [name, range] : speed.items()) {
+    const std::string low = factor_text(range.at(0).get<double>()),
+                      high = factor_text(range.at(1).get<double>());
+    text += (text.empty() ? "" : ", ") + name + " " + (low == high ? low : low + " to " + high) +
+            (text.empty() ? " x float32" : " x");
   }
   return text.empty() ? "neither bfloat16 nor float16 here" : text;
 }
@@ -59,6 +66,8 @@ Finding judge_precision(const Result<std::string>& said, const fs::path& python)
     } else if (chosen == "float32") {
       value += ", as nothing is clearly faster";
     }
+    if (!report.at("quiet").get<bool>())
+      value += "; measured while others used the processor, so it will be once more";
     return {kTopic, Verdict::good, value, ""};
   } catch (const nlohmann::json::exception&) {
     return not_measured("it did not answer as expected", python);

@@ -65,12 +65,16 @@ double working_bytes(const RunShape& shape) {
   return staying_bytes(shape) + layer + tokens * std::max(inside, scores) * shape.activation_bytes;
 }
 
-// Products with each weight: two operations a token forward, two for the gradient of the input, two for that of the weight
-// where it is trained. Attention: the same three times for scores and values over the length of a row.
-double operations(const RunShape& shape) {
-  const double weights = 4 * number(shape.parameters) + 2 * number(shape.trained);
-  const double attention = 12 * number(shape.layers) * number(shape.hidden) * number(shape.length);
-  return shape.tokens() * (weights + attention);
+// With each weight that takes part: two operations a token forward, two for the gradient of the input, two for that
+// of the weight where it is trained.
+double products(const RunShape& shape) {
+  return shape.tokens() * (4 * number(shape.parameters - shape.idle) +
+                           2 * number(shape.trained - shape.idle_trained));
+}
+
+// The same three times for scores and values over the length of a row.
+double attention(const RunShape& shape) {
+  return shape.tokens() * 12 * number(shape.layers) * number(shape.hidden) * number(shape.length);
 }
 
 // Of every gathered parameter a rank has one share itself, and of every gradient of its shares one term. Parameters come once
@@ -126,7 +130,11 @@ RunEstimate estimate(const RunShape& shape, const RunMachine& machine) {
     found.all.written += kind.written;
   }
   const double read = number(found.all.read), written = number(found.all.written);
-  found.computing_seconds = seconds_for(operations(shape), machine.flops);
+  found.products = products(shape);
+  const double operations = found.products + attention(shape);
+  found.computing_seconds = seconds_for(operations, machine.flops);
+  found.computing_seconds_most =
+      seconds_for(operations, machine.flops_least > 0 ? machine.flops_least : machine.flops);
   found.disk_seconds =
       std::max({seconds_for(read, machine.read_rate), seconds_for(written, machine.write_rate),
                 seconds_for(read + written, machine.both_rate)});

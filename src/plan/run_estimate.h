@@ -23,6 +23,8 @@ struct RunShape {
   // Of these, in tensors so small that they never leave memory, and what the runtime takes for itself.
   uint64_t small = 0, small_trained = 0;
   Bytes own_memory = 0;
+  // Of these, that a token's products leave out: embeddings that are only looked up, experts that are not chosen.
+  uint64_t idle = 0, idle_trained = 0;
   uint64_t largest_layer = 0;  // parameters
   uint64_t layers = 0, hidden = 0, vocabulary = 0;
   unsigned parameter_bytes = 4, gradient_bytes = 4;
@@ -53,8 +55,9 @@ struct RunMachine {
   Bytes checkpoints_free = 0;  // where checkpoints go
   bool checkpoints_share_disk = false;
   double read_rate = 0, write_rate = 0, both_rate = 0;  // of the disk, bytes per second
-  double flops = 0;                                     // that matrix products reach
-  double network_rate = 0;          // bytes per second that a rank receives; 0: not known
+  double flops = 0;                                     // that matrix products reach at best
+  double flops_least = 0;   // the least that is credible after the measurement; 0: as `flops`
+  double network_rate = 0;  // bytes per second that a rank receives; 0: not known
   double endurance_bytes = 600e12;  // that the drive's maker lets one write
 };
 
@@ -83,8 +86,10 @@ struct RunEstimate {
   Bytes least_memory = 0;  // below this limit it cannot run
   Bytes received = 0;      // in a step, from other ranks
   Bytes checkpoint = 0;    // one, of all ranks together
+  double products = 0;     // operations in products with weights, in a step
   double computing_seconds = 0, disk_seconds = 0, network_seconds = 0;
-  double seconds = 0;  // of a step, at best
+  double computing_seconds_most = 0;  // by RunMachine::flops_least
+  double seconds = 0;                 // of a step, at best
   double tokens_per_second = 0;
   double written_per_hour = 0;
   double days_of_drive = 0;  // until its endurance is written; infinite if nothing is

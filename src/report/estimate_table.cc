@@ -23,6 +23,15 @@ std::string step_time(double seconds) {
   return seconds < 60 ? print("%.2f s", seconds) : duration_text(seconds);
 }
 
+// "10.40 s", or "10.40 s to 12.10 s" where the speed of the processor is not known better.
+std::string computing_time(const RunEstimate& estimate) {
+  const std::string least = step_time(estimate.computing_seconds),
+                    most = step_time(estimate.computing_seconds_most);
+  return most == least || estimate.computing_seconds_most <= estimate.computing_seconds
+             ? least
+             : least + " to " + most;
+}
+
 std::string endurance(const RunEstimate& estimate, const RunMachine& machine) {
   if (estimate.written_per_hour <= 0) return "nothing in a step";
   std::string text = format_bytes(static_cast<Bytes>(estimate.written_per_hour)) + " an hour";
@@ -116,7 +125,7 @@ std::string table_of(const RunEstimate& estimate, const RunShape& shape,
   if (estimate.can_run()) {
     text +=
         print("a step       %s at best: computing %s, the disk %s; %.0f tokens, %.*f a second\n",
-              step_time(estimate.seconds).c_str(), step_time(estimate.computing_seconds).c_str(),
+              step_time(estimate.seconds).c_str(), computing_time(estimate).c_str(),
               step_time(estimate.disk_seconds).c_str(), shape.tokens(),
               estimate.tokens_per_second < 100 ? 1 : 0, estimate.tokens_per_second);
     if (shape.ranks > 1) text += "network      " + received(estimate, machine) + "\n";
@@ -137,6 +146,7 @@ std::string json_of(const RunEstimate& estimate) {
                       {"least_memory_bytes", estimate.least_memory},
                       {"step_seconds", estimate.seconds},
                       {"computing_seconds", estimate.computing_seconds},
+                      {"computing_seconds_most", estimate.computing_seconds_most},
                       {"disk_seconds", estimate.disk_seconds},
                       {"received_bytes", estimate.received},
                       {"checkpoint_bytes", estimate.checkpoint},

@@ -17,6 +17,8 @@ double share_done(const TrainingStatus& status) {
 
 std::string percent(double share) { return print("%d %%", static_cast<int>(100 * share + 1e-9)); }
 
+std::string hardware(double share) { return percent(std::min(1.0, share)) + " of the hardware"; }
+
 // Known once a step is done here: the others are taken to last as long.
 std::string time_left(const TrainingStatus& status) {
   if (status.steps_here == 0 || status.last.step >= status.steps) return "";
@@ -59,7 +61,7 @@ std::string bar_of(const TrainingStatus& status, size_t columns) {
   std::vector<std::string> parts{gauge(share, kWidth) + " " + percent(share), time_left(status),
                                  print("loss %.4f", last.loss), speed(last)};
   if (last.hardware_share.has_value()) {
-    parts.push_back(percent(*last.hardware_share) + " of the hardware");
+    parts.push_back(hardware(*last.hardware_share));
   }
   parts.push_back("memory " + gauge(filled(last.memory, last.memory_limit), kSmall) + " " +
                   format_bytes(last.memory));
@@ -81,7 +83,7 @@ std::string line_of(const TrainingStatus& status) {
   }
   parts.push_back(speed(last));
   if (last.hardware_share.has_value()) {
-    parts.push_back(percent(*last.hardware_share) + " of the hardware");
+    parts.push_back(hardware(*last.hardware_share));
   }
   parts.push_back(used("memory", last.memory, last.memory_limit));
   parts.push_back(used("disk", last.disk, last.disk_limit));

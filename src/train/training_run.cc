@@ -138,7 +138,7 @@ Result<void> TrainingRun::resume() {
   return {};
 }
 
-StepMetrics TrainingRun::metrics_of(const StepOutcome& outcome, double rate, double seconds) const {
+StepMetrics TrainingRun::metrics_of(const StepOutcome& outcome, double rate, double seconds) {
   StepMetrics metrics;
   metrics.step = step_;
   metrics.time = now();
@@ -149,7 +149,7 @@ StepMetrics TrainingRun::metrics_of(const StepOutcome& outcome, double rate, dou
   metrics.learning_rate = rate;
   metrics.gradient_norm = outcome.gradient_norm;
   metrics.tokens_per_second = static_cast<double>(outcome.tokens) / seconds;
-  if (estimate_.seconds > 0) metrics.hardware_share = estimate_.seconds / seconds;
+  if (estimate_.seconds > 0) metrics.hardware_share = step_floor_.share_of(seconds);
   if (const std::optional<Bytes> received = updates_->received())
     metrics.received = static_cast<double>(*received);
   if (runtime_) {
@@ -168,6 +168,12 @@ void TrainingRun::mark_step() {
   if (!runtime_) return;
   updates_->label(*runtime_);
   runtime_->step();
+}
+
+// Without attention, of which a kernel may leave out what is masked: this much it has computed for certain.
+void TrainingRun::raise_processor_speed() const {
+  if (step_floor_.seconds() < estimate_.computing_seconds)
+    processor_->reached(estimate_.products / step_floor_.seconds());
 }
 
 bool TrainingRun::is_told_to_stop(const Interruption& interruption) {
@@ -238,6 +244,7 @@ Result<void> TrainingRun::run() {
       interruption.saved(step_);
     }
   }
+  raise_processor_speed();
   if (saved != step_) {
     if (Result<void> done = ranks_.agree(save_checkpoint()); !done.ok()) return done;
   }

@@ -18,10 +18,12 @@
 #include "journal/run_journal.h"
 #include "journal/training_progress.h"
 #include "plan/run_estimate.h"
+#include "plan/speed_measurement.h"
 #include "report/metrics.h"
 #include "tokenizers/tokenizer.h"
 #include "train/interruption.h"
 #include "train/lora.h"
+#include "train/machine_speed.h"
 #include "train/ranks.h"
 #include "train/resident_peaks.h"
 #include "train/run_checkpoint.h"
@@ -73,8 +75,9 @@ class TrainingRun {
   Result<void> write_model();
   Result<void> begin_journal(std::optional<journal::RunJournal>& journal);
 
-  StepMetrics metrics_of(const StepOutcome& outcome, double rate, double seconds) const;
+  StepMetrics metrics_of(const StepOutcome& outcome, double rate, double seconds);
   void mark_step();
+  void raise_processor_speed() const;  // where a step was faster than it allows
   void say(const std::string& text);
   int64_t rows_of_step() const { return options_.batch * options_.accumulate * ranks_.count(); }
 
@@ -106,6 +109,8 @@ class TrainingRun {
   uint64_t trained_parameters_ = 0;
   ResidentPeaks resident_;
   RunEstimate estimate_;
+  StepFloor step_floor_;
+  std::optional<ProcessorSpeed> processor_;
   int stopped_by_ = 0;
   std::optional<StepMetrics> last_;
   std::vector<std::string> stats_;  // of each rank, as JSON; when the run is over

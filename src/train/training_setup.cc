@@ -61,6 +61,16 @@ bool on_same_device(const fs::path& a, const fs::path& b) {
   return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
 }
 
+// What of a parameter takes no part in a token's products.
+uint64_t idle_elements(const ParameterSpec& spec, uint64_t elements, const ModelConfig& config) {
+  const auto is_in = [&](const char* part) { return spec.name.find(part) != std::string::npos; };
+  if (is_in("wpe.")) return elements;
+  if (is_in("wte.") || is_in("embed_tokens.")) return config.tied ? 0 : elements;
+  if (!is_in(".experts.")) return 0;
+  const auto all = static_cast<uint64_t>(config.experts);
+  return elements / all * (all - static_cast<uint64_t>(config.experts_per_token));
+}
+
 double state_bytes(const UpdateOptions& options, at::ScalarType dtype) {
   const double each = options.states == optim::States::float32    ? 4
                       : options.states == optim::States::bfloat16 ? 2
@@ -248,8 +258,9 @@ Result<void> TrainingRun::open_data() {
 Result<void> TrainingRun::tell_estimate() {
   const at::ScalarType dtype = dtype_of(options_.precision).value();
   const double network_rate = measure_network(ranks_);  // first: all ranks come to this
-  Result<RunMachine> measured = measure_machine(
-      options_.granted.disk, dtype, options_.granted.memory.value_or(automatic_memory()));
+  const Bytes memory = options_.granted.memory.value_or(automatic_memory());
+  processor_.emplace(dtype, memory);
+  Result<RunMachine> measured = measure_machine(options_.granted.disk, *processor_, memory);
   if (!measured.ok()) return measured.error();
   RunMachine machine = measured.value();
   machine.network_rate = network_rate;
@@ -271,6 +282,9 @@ Result<void> TrainingRun::tell_estimate() {
     layers[layer_of(spec.name)] += elements;
     const bool is_trained = options_.lora.rank == 0 && is_chosen(spec.name, options_);
     if (is_trained) shape.trained += elements;
+    const uint64_t idle = idle_elements(spec, elements, config_);
+    shape.idle += idle;
+    if (is_trained) shape.idle_trained += idle;
     if (runtime_ && elements * c10::elementSize(dtype) < kLeastManaged) {
       shape.small += elements;
       if (is_trained) shape.small_trained += elements;
@@ -307,6 +321,7 @@ Result<void> TrainingRun::tell_estimate() {
   if (options_.stage >= 3) shape.parameter_share = shape.state_share;
   trained_parameters_ = shape.trained;
   estimate_ = estimate(shape, machine);
+  step_floor_ = StepFloor(estimate_.seconds);
   say(table_of(estimate_, shape, machine));
   if (!estimate_.can_run())
     return Error{Code::no_memory, "train: " + verdict_of(estimate_, shape, machine)};
@@ -388,7 +403,9 @@ nlohmann::json TrainingRun::outcome() const {
                          {"written_bytes", estimate_.all.written},
                          {"received_bytes", estimate_.received},
                          {"checkpoint_bytes", estimate_.checkpoint},
-                         {"network_seconds", estimate_.network_seconds}};
+                         {"network_seconds", estimate_.network_seconds},
+                         {"computing_seconds", estimate_.computing_seconds},
+                         {"computing_seconds_most", estimate_.computing_seconds_most}};
   if (last_) outcome["last"] = nlohmann::json::parse(line_of(*last_));
   if (runtime_) outcome["stats"] = nlohmann::json::parse(to_json(runtime_->stats()));
   if (ranks_.count() > 1) {

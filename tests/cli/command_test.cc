@@ -240,9 +240,9 @@ TEST(Doctor, SaysWhatPythonMeasuredOfPrecision) {
   const TemporaryDirectory programs;
   const std::string measured =
       R"([ "$2" = bottomless.precision ] && echo '{"chosen": "bfloat16", "set_by": "measurement", )"
-      R"("speed": {"bfloat16": 2.1, "float16": 0.4}}')";
+      R"("speed": {"bfloat16": [1.9, 2.1], "float16": [0.4, 0.4]}, "quiet": true}')";
   EXPECT_EQ(said_of_precision(path_with_python(programs, "echo 2.13.0", measured)),
-            "good: bfloat16 2.1 x float32, float16 0.4 x: bfloat16 is chosen");
+            "good: bfloat16 1.9 to 2.1 x float32, float16 0.4 x: bfloat16 is chosen");
   EXPECT_EQ(said_of_precision(path_with_python(
                 programs, "echo 2.13.0", "echo \"$0: No module named bottomless\" >&2; exit 1")),
             "could be better: not measured: the package bottomless is not in " +

@@ -285,14 +285,18 @@ std::string precision(const Result<std::string>& said) {
 TEST_F(Probes, PrecisionIsSaidWithWhatWasMeasured) {
   EXPECT_EQ(
       precision(std::string("a warning\n{\"chosen\": \"bfloat16\", \"set_by\": \"measurement\", "
-                            "\"speed\": {\"bfloat16\": 2.13, \"float16\": 0.4}}\nanother\n")),
-      "good: bfloat16 2.1 x float32, float16 0.4 x: bfloat16 is chosen");
-  EXPECT_EQ(precision(std::string(
-                R"({"chosen": "float32", "set_by": "measurement", "speed": {"float16": 0.021}})")),
-            "good: float16 0.021 x float32: float32 is chosen, as nothing is clearly faster");
+                            "\"speed\": {\"bfloat16\": [1.88, 2.13], \"float16\": [0.4, 0.401]}, "
+                            "\"quiet\": true}\nanother\n")),
+      "good: bfloat16 1.9 to 2.1 x float32, float16 0.4 x: bfloat16 is chosen");
   EXPECT_EQ(
       precision(std::string(
-          R"({"chosen": "float16", "set_by": "BOTTOMLESS_COMPUTE_DTYPE", "speed": {}})")),
+          R"({"chosen": "float32", "set_by": "measurement", "speed": {"float16": [0.021, 0.021]},)"
+          R"( "quiet": false})")),
+      "good: float16 0.021 x float32: float32 is chosen, as nothing is clearly faster; measured "
+      "while others used the processor, so it will be once more");
+  EXPECT_EQ(
+      precision(std::string(
+          R"({"chosen": "float16", "set_by": "BOTTOMLESS_COMPUTE_DTYPE", "speed": {}, "quiet": true})")),
       "good: neither bfloat16 nor float16 here: float16 is chosen by BOTTOMLESS_COMPUTE_DTYPE");
 }
 

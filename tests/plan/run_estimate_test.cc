@@ -50,6 +50,25 @@ TEST(RunEstimate, KeepsWhatMovesMostInMemory) {
   EXPECT_EQ(found.of(Kind::state).written, 8'000'000'000u);
 }
 
+TEST(RunEstimate, LeavesOutWhatNoTokenIsMultipliedWith) {
+  RunShape shape = kShape;
+  shape.idle = shape.idle_trained = 400'000'000;  // experts that are not chosen
+  const RunEstimate found = estimate(shape, kMachine);
+  EXPECT_NEAR(found.products, 2000 * 6 * 0.6e9, 1);
+  EXPECT_NEAR(found.computing_seconds, 2000 * (3.6e9 + 12.0 * 10 * 1000 * 1000) / 1e12, 1e-9);
+  EXPECT_EQ(found.all.on_disk, estimate(kShape, kMachine).all.on_disk);
+}
+
+TEST(RunEstimate, IsARangeWhereTheProcessorWasBusy) {
+  RunMachine machine = kMachine;
+  EXPECT_EQ(estimate(kShape, machine).computing_seconds_most,
+            estimate(kShape, machine).computing_seconds);
+  machine.flops_least = machine.flops / 4;
+  const RunEstimate found = estimate(kShape, machine);
+  EXPECT_DOUBLE_EQ(found.computing_seconds_most, 4 * found.computing_seconds);
+  EXPECT_EQ(found.seconds, estimate(kShape, kMachine).seconds) << "it says what is best";
+}
+
 TEST(RunEstimate, TakesTheSlowerOfComputingAndMoving) {
   RunEstimate found = estimate(kShape, kMachine);
   // Six operations a parameter and token, and attention.

@@ -5,11 +5,14 @@ cores at hand. So all runs, plain ones too, use MKL's reproducible mode and two 
 """
 
 import os
+import tempfile
 
 os.environ["MKL_CBWR"] = "COMPATIBLE"  # before torch loads MKL; subprocesses inherit it
 os.environ["OMP_NUM_THREADS"] = "2"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin take five times as long on a busy machine
 os.environ.pop("BOTTOMLESS_EVICT_EAGERLY", None)
+# Speeds are measured once for all tests, and not for the user.
+os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), f"bottomless-tests-{os.getuid()}")
 
 import gc
 import hashlib

@@ -19,9 +19,15 @@ VARIABLE = "BOTTOMLESS_COMPUTE_DTYPE"
 
 
 @pytest.fixture(autouse=True)
-def nothing_chosen(monkeypatch):
+def nothing_chosen(monkeypatch, tmp_path):
+    """Nor anything measured: each test has a cache of its own."""
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(precision, "_chosen", {})
+
+
+def as_measured(seconds, quiet=True):
+    return {dtype: precision._Speed(1 / each, 1 / each, quiet) for dtype, each in seconds.items()}
 
 
 # --- the choice ---
@@ -41,25 +47,27 @@ def nothing_chosen(monkeypatch):
 )
 def test_narrow_only_if_clearly_faster(seconds, chosen, monkeypatch):
     assert precision.choose(seconds) is chosen
-    monkeypatch.setattr(precision, "measure", lambda device: seconds)
+    monkeypatch.setattr(precision, "_measure", lambda device, most: as_measured(seconds))
     assert precision.compute_dtype() is chosen
 
 
 def test_measured_once_a_device(monkeypatch):
     measured = []
-    monkeypatch.setattr(precision, "measure", lambda device: measured.append(device) or {F32: 1.0, BF16: 0.1})
+    speeds = as_measured({F32: 1.0, BF16: 0.1})
+    monkeypatch.setattr(precision, "_measure", lambda device, most: measured.append(device) or speeds)
     for device in ("cpu", torch.device("cpu"), "meta", "cpu", "meta"):
         assert precision.compute_dtype(device) is BF16
     assert measured == [torch.device("cpu"), torch.device("meta")]
 
 
 def test_a_measurement_leaves_no_trace():
-    before, mode = torch.get_rng_state(), torch.is_grad_enabled()
+    before, mode, threads = torch.get_rng_state(), torch.is_grad_enabled(), torch.get_num_threads()
     with torch.autocast("cpu", dtype=BF16):
         seconds = precision.measure()
         assert torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is BF16
     assert seconds.keys() == {F32, BF16, F16} and min(seconds.values()) > 0
     assert torch.equal(torch.get_rng_state(), before) and torch.is_grad_enabled() is mode
+    assert torch.get_num_threads() == threads
     with torch.no_grad():
         precision.measure()
         assert not torch.is_grad_enabled()
@@ -67,14 +75,115 @@ def test_a_measurement_leaves_no_trace():
 
 def test_each_type_is_measured_in_itself(monkeypatch):
     """Also inside the program's own autocast, which would have float32 computed in something else."""
-    seen = []
-    monkeypatch.setattr(precision, "_seconds", lambda work, device: seen.append(work()) or 1.0)
+    monkeypatch.setattr(precision, "_pass", lambda work, device: (work(), (0.05, 0.05))[1])
     product = torch.Tensor.__matmul__
     types = []
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: types.append(product(a, b).dtype))
     with torch.autocast("cpu", dtype=BF16):
         precision.measure()
-    assert set(types) == {F32, BF16, F16} and types.count(F32) >= 3 * precision._PASSES
+    assert set(types) == {F32, BF16, F16} and types.count(F32) >= 3 * 5
+
+
+# --- virtual machines: (seconds by the wall clock, of the processor) of each pass ---
+
+
+def virtual(monkeypatch, seconds, busy):
+    """Passes last so many seconds on an idle machine, and `busy` times as long by the wall clock beside others."""
+    passes = []
+    monkeypatch.setattr(precision, "_products", lambda rows, width, dtype, device: (rows, dtype))
+
+    def timed(work, device):
+        rows, dtype = work
+        alone = seconds[dtype] * rows / 256
+        passes.append(dtype)
+        return alone * busy(len(passes)), alone
+
+    monkeypatch.setattr(precision, "_pass", timed)
+    monkeypatch.setattr(precision, "_can", lambda device, dtype: dtype in seconds)
+    return passes
+
+
+@pytest.mark.parametrize("busy", [lambda n: 1, lambda n: 3, lambda n: 1 + n % 7, lambda n: 20 if n % 2 else 1.2])
+@pytest.mark.parametrize(
+    "seconds, chosen", [({F32: 0.004, BF16: 0.002, F16: 0.1}, BF16), ({F32: 0.004, BF16: 0.0055}, F32)]
+)
+def test_a_busy_machine_chooses_as_an_idle_one(seconds, chosen, busy, monkeypatch):
+    virtual(monkeypatch, seconds, busy)
+    found = precision.measure()
+    assert precision.choose(found) is chosen
+    assert found[F32] / found[BF16] == pytest.approx(seconds[F32] / seconds[BF16])
+
+
+def test_busy_machines_are_measured_longer(monkeypatch):
+    seconds = {F32: 0.004, BF16: 0.004}
+    idle = virtual(monkeypatch, seconds, lambda n: 1)
+    precision.measure()
+    busy = virtual(monkeypatch, seconds, lambda n: 2)
+    precision.measure()
+    assert busy.count(F32) > 3 * idle.count(F32)
+    assert idle.count(F32) * seconds[F32] < 0.2
+
+
+def test_a_quiet_measurement_is_kept_for_later_processes(monkeypatch):
+    passes = virtual(monkeypatch, {F32: 0.004, BF16: 0.002}, lambda n: 1)
+    assert precision.compute_dtype() is BF16
+    count = len(passes)
+    assert count > 0
+    virtual(monkeypatch, {F32: 0.004, BF16: 0.008}, lambda n: 1)
+    for _ in range(2):
+        precision._chosen.clear()  # as in another process
+        assert precision.compute_dtype() is BF16
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")  # which cannot be written
+    precision._chosen.clear()
+    assert precision.compute_dtype() is F32
+
+
+def test_a_busy_measurement_stands_until_a_quiet_one(monkeypatch):
+    virtual(monkeypatch, {F32: 0.004, BF16: 0.0032}, lambda n: 4)
+    assert precision.compute_dtype() is BF16
+    precision._chosen.clear()
+    again = virtual(monkeypatch, {F32: 0.004, BF16: 0.0036}, lambda n: 4)
+    assert precision.compute_dtype() is BF16 and len(again) > 0
+    precision._chosen.clear()
+    virtual(monkeypatch, {F32: 0.004, BF16: 0.0036}, lambda n: 1)
+    assert precision.compute_dtype() is F32
+
+
+@pytest.mark.parametrize("numbers", [[], [1.0], [1.0] * 8, [0.0] * 9, [5.0, 4.0, 1.0] + [0.0, 0.0, 1.0] * 2])
+def test_what_was_kept_and_makes_no_sense_is_measured_again(numbers, monkeypatch):
+    passes = virtual(monkeypatch, {F32: 0.004, BF16: 0.002}, lambda n: 1)
+    torch.ops.bottomless.keep_measured(f"torch {torch.__version__}, choice of precision", numbers)
+    assert precision.compute_dtype() is BF16 and passes
+
+
+# --- what a run computes in ---
+
+
+def test_a_run_keeps_its_type_when_it_is_resumed(tmp_path, monkeypatch):
+    virtual(monkeypatch, {F32: 0.004, BF16: 0.002}, lambda n: 1)
+    assert precision.keep_in(tmp_path) is BF16
+    assert (tmp_path / "compute_dtype").read_text() == "bfloat16\n"
+    precision._chosen.clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another machine"))
+    passes = virtual(monkeypatch, {F32: 0.004, BF16: 0.04}, lambda n: 1)
+    assert precision.keep_in(tmp_path) is BF16 and not passes
+    assert precision.compute_dtype() is BF16 and not passes
+    with precision.autocast():
+        assert torch.get_autocast_dtype("cpu") is BF16
+
+
+def test_a_run_that_computes_in_something_else_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "compute_dtype").write_text("float16\n")
+    monkeypatch.setenv(VARIABLE, "bfloat16")
+    with pytest.raises(ValueError, match=f"{VARIABLE} is bfloat16, and the run in .* computes in float16: unset it"):
+        precision.keep_in(tmp_path)
+    monkeypatch.setenv(VARIABLE, "float16")
+    assert precision.keep_in(tmp_path) is F16
+    (tmp_path / "compute_dtype").write_text("float12")
+    with pytest.raises(ValueError, match="compute_dtype: must be float32, bfloat16 or float16, and is 'float12'"):
+        precision.keep_in(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        precision.keep_in(tmp_path / "not there")
 
 
 def test_what_a_device_cannot_do_is_absent(monkeypatch):
@@ -99,7 +208,7 @@ def test_measuring_under_a_limit(disk):
 
 @pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
 def test_the_variable_decides(dtype, monkeypatch):
-    monkeypatch.setattr(precision, "measure", lambda device: pytest.fail("nothing is to be measured"))
+    monkeypatch.setattr(precision, "_measure", lambda device, most: pytest.fail("nothing is to be measured"))
     monkeypatch.setenv(VARIABLE, str(dtype).removeprefix("torch."))
     assert precision.compute_dtype() is dtype
     with warnings.catch_warnings():
@@ -208,8 +317,10 @@ def test_the_module_prints_one_line():
     assert (outcome.code, outcome.err) == (0, "")
     said = json.loads(outcome.out)
     assert said["speed"].keys() <= {"bfloat16", "float16"}
-    seconds = {F32: 1.0} | {getattr(torch, name): 1 / factor for name, factor in said["speed"].items()}
-    assert (getattr(torch, said["chosen"]), said["set_by"]) == (precision.choose(seconds), "measurement")
+    assert all(0 < low <= high for low, high in said["speed"].values()) and said["quiet"] in (True, False)
+    again = json.loads(run([sys.executable, "-m", "bottomless.precision"]).out)
+    assert again["chosen"] == said["chosen"] and (again == said or not said["quiet"])
+    assert said["chosen"] in ("float32", "bfloat16", "float16") and said["set_by"] == "measurement"
     fixed = run([sys.executable, "-m", "bottomless.precision"], env={VARIABLE: "float16"})
     assert fixed.stats["chosen"] == "float16" and fixed.stats["set_by"] == VARIABLE
 
@@ -228,4 +339,4 @@ def test_doctor_says_what_is_chosen(fixed, tmp_path):
     finding = next(it for it in json.loads(outcome.out)["findings"] if it["topic"] == "compute precision")
     assert finding["verdict"] == "good" and finding["advice"] == ""
     assert " x float32, float16 " in finding["value"]
-    assert not fixed or finding["value"].endswith(f": float16 is chosen by {VARIABLE}")
+    assert not fixed or f": float16 is chosen by {VARIABLE}" in finding["value"]

@@ -66,11 +66,35 @@ def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not_been(data, trained
     assert refused.code == 1 and "--resume" in refused.err
     other = train(data, out, "--steps", "5", "--accumulate", "1", "--resume")
     assert other.code == 1 and "--accumulate" in other.err
+    narrow = train(data, out, "--steps", "5", "--accumulate", "2", "--precision", "bfloat16", "--resume")
+    assert narrow.code == 1 and 'it was begun with --precision = "float32", and now it is "bfloat16"' in narrow.err
     outcome = train(data, out, "--steps", "5", "--accumulate", "2", "--resume")
     assert outcome.code == 0, outcome.err
     assert weights(out) == weights(trained[0])
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert steps == [1, 2, 3, 4, 5]
+
+
+def test_a_step_that_beats_the_measured_speed_corrects_it(data, tmp_path, monkeypatch):
+    """However slow the machine was when it was measured: no step has more than all of the hardware."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "bottomless" / "measured"
+    first = train(data, tmp_path / "dry", "--steps", "2", "--dry-run")
+    assert first.code == 0 and first.stats["estimate"]["computing_seconds"] > 0, first.err
+    heading, entry = kept.read_text().splitlines()
+    key = entry.split("\t")[0]
+    assert f"torch {torch.__version__.partition('+')[0]}, " in key and "Float products" in key
+    kept.write_text(f"{heading}\n{key}\t1000\t1000\t1\n")
+    outcome = train(data, tmp_path / "run", "--steps", "2")
+    assert outcome.code == 0, outcome.err
+    assert outcome.stats["estimate"]["computing_seconds"] > 1000, "it was not measured again"
+    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    shares = [step["hardware_share"] for step in steps]
+    assert max(shares) == 1 and min(shares) > 0
+    low, high, quiet = map(float, kept.read_text().splitlines()[1].split("\t")[1:])
+    assert low == 1000 and high > 1e6 and quiet == 1
+    after = train(data, tmp_path / "after", "--steps", "2", "--dry-run")
+    assert after.stats["estimate"]["computing_seconds"] < 1000 < after.stats["estimate"]["computing_seconds_most"]
 
 
 def seal(manifest):

@@ -104,6 +104,13 @@ TEST(TrainingStatus, IsALineWithEverything) {
             "hardware, memory 1 GiB of 2 GiB, disk 12 GiB of 200 GiB, 26 min 40 s left");
 }
 
+TEST(TrainingStatus, SaysAtMostAllOfTheHardware) {
+  TrainingStatus status = status_of(200);
+  status.last.hardware_share = 1.92;
+  EXPECT_NE(line_of(status).find(" 100 % of the hardware"), std::string::npos);
+  EXPECT_NE(bar_of(status, 500).find(" 100 % of the hardware"), std::string::npos);
+}
+
 TEST(TrainingStatus, DoesNotGuessWhatItCannotKnow) {
   TrainingStatus status{.steps = 10};
   EXPECT_EQ(line_of(status), "step 0 of 10, loss 0.0000, 0.0 tokens/s, memory 0 B, disk 0 B");
@@ -178,6 +185,17 @@ TEST(EstimateTable, SaysWhatARunNeedsAndTakes) {
   }
   EXPECT_LE(longest, 120u);
   EXPECT_TRUE(nlohmann::json::parse(json_of(found)).at("can_run").get<bool>());
+}
+
+TEST(EstimateTable, SaysARangeWhereTheProcessorWasBusy) {
+  EXPECT_NE(table_of(estimate(kShape, kMachine), kShape, kMachine)
+                .find("at best: computing 1 min 35 s, the disk"),
+            std::string::npos);
+  RunMachine machine = kMachine;
+  machine.flops_least = 5e10;
+  const std::string table = table_of(estimate(kShape, machine), kShape, machine);
+  EXPECT_NE(table.find("at best: computing 1 min 35 s to 3 min 9 s, the disk"), std::string::npos)
+      << table;
 }
 
 TEST(EstimateTable, OfSeveralRanksHasTheNetwork) {
