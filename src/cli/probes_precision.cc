@@ -46,8 +46,13 @@ std::string speeds(const nlohmann::json& speed) {
   for (const auto& [name, range] : speed.items()) {
     const std::string low = factor_text(range.at(0).get<double>()),
                       high = factor_text(range.at(1).get<double>());
-    text += (text.empty() ? "" : ", ") + name + " " + (low == high ? low : low + " to " + high) +
-            (text.empty() ? " x float32" : " x");
+    const char* end = text.empty() ? " x float32" : " x";
+    if (!text.empty()) text += ", ";
+    text += name;
+    text += " ";
+    text += low;
+    if (high != low) text += " to " + high;
+    text += end;
   }
   return text.empty() ? "neither bfloat16 nor float16 here" : text;
 }
