@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/errno_error.h"
-#include "io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace bottomless {
 namespace {

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/errno_error.h"
-#include "io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace bottomless::cli {
 namespace {

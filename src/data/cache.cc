@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/errno_error.h"
+#include "base/unique_fd.h"
 #include "checkpoint/checksum.h"
-#include "io/unique_fd.h"
 
 namespace bottomless::data {
 namespace {

@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/access.h"
 #include "base/kind.h"
 #include "engine/places.h"
 #include "engine/source.h"
-#include "memory/access.h"
 #include "memory/frame_pool.h"
 #include "plan/eviction_policy.h"
 #include "plan/trace_recorder.h"

@@ -2,7 +2,7 @@
 #pragma once
 #include <bottomless/bytes.h>
 
-#include "memory/access.h"
+#include "base/access.h"
 
 namespace bottomless {
 

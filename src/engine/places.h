@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "io/store.h"
-#include "io/unique_fd.h"
 
 namespace bottomless {
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace bottomless {
 

@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/errno_error.h"
+#include "base/unique_fd.h"
 #include "io/transfers.h"
-#include "io/unique_fd.h"
 
 namespace bottomless {
 namespace {

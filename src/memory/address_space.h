@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "memory/access.h"
+#include "base/access.h"
 
 namespace bottomless {
 

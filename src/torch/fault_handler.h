@@ -15,10 +15,10 @@
 #include <optional>
 #include <vector>
 
+#include "base/access.h"
 #include "base/mutex.h"
 #include "base/thread.h"
-#include "io/unique_fd.h"
-#include "memory/access.h"
+#include "base/unique_fd.h"
 
 namespace bottomless {
 

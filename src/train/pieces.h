@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/access.h"
+#include "base/access.h"
 
 namespace bottomless::train {
 
