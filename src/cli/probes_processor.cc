@@ -8,11 +8,11 @@
 #include <fstream>
 #include <optional>
 
-#include "base/control_groups.h"
 #include "base/text_file.h"
 #include "cli/probes.h"
 #include "cli/python.h"
 #include "optim/targets.h"
+#include "os/control_groups.h"
 
 namespace bottomless::cli {
 namespace {

@@ -6,10 +6,10 @@
 #include <charconv>
 #include <limits>
 
-#include "base/control_groups.h"
 #include "base/started_rank.h"
 #include "base/text_file.h"
 #include "memory/heap.h"
+#include "os/control_groups.h"
 
 namespace bottomless {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/control_groups.h"
+#include "os/control_groups.h"
 
 #include <fstream>
 
