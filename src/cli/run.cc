@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "base/started_rank.h"
 #include "cli/python.h"
 #include "cli/verbs.h"
 #include "memory/granted.h"
+#include "os/started_rank.h"
 
 namespace bottomless::cli {
 namespace {

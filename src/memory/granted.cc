@@ -6,10 +6,10 @@
 #include <charconv>
 #include <limits>
 
-#include "base/started_rank.h"
 #include "base/text_file.h"
 #include "memory/heap.h"
 #include "os/control_groups.h"
+#include "os/started_rank.h"
 
 namespace bottomless {
 namespace {

@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
-#include "base/started_rank.h"
+#include "os/started_rank.h"
 #include "torch/errors.h"
 
 namespace bottomless {

@@ -7,13 +7,13 @@
 #include <optional>
 #include <string>
 
-#include "base/started_rank.h"
 #include "base/thread.h"
 #include "io/checked_store.h"
 #include "io/disk_store.h"
 #include "io/throttled_store.h"
 #include "memory/granted.h"
 #include "memory/heap.h"
+#include "os/started_rank.h"
 #include "plan/eviction_policy.h"
 #include "torch/deferred.h"
 #include "torch/fault_handler.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/started_rank.h"
+#include "os/started_rank.h"
 #include "ranks/meeting.h"
 #include "torch/c10d_transport.h"
 #include "torch/errors.h"

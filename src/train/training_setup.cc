@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/started_rank.h"
+#include "os/started_rank.h"
 #include "report/estimate_table.h"
 #include "tokenizers/bpe/bpe_trainer.h"
 #include "torch/session.h"

@@ -1,4 +1,4 @@
-#include "base/started_rank.h"
+#include "os/started_rank.h"
 
 #include <gtest/gtest.h>
 
