@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "base/imports.h"
 #include "base/pieces.h"
+#include "os/imports.h"
 #include "torch/allocator.h"
 #include "torch/fault_handler.h"
 #include "torch/interceptor.h"

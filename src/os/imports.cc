@@ -1,4 +1,4 @@
-#include "base/imports.h"
+#include "os/imports.h"
 
 #include <elf.h>
 #include <link.h>
