@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "torch/allocator.h"
+#include "torch/compute_alone.h"
 #include "torch/deferred.h"
 #include "torch/interceptor.h"
 #include "torch/system_calls.h"
@@ -48,9 +49,10 @@ Result<bool> Process::serve(const void* address, Access access,
   Session* session = owner_of(address);
   if (session == nullptr) return false;
   Accessor accessor;
-  if (origin.scope != nullptr) {
-    accessor.inside = origin.scope->name();
-    accessor.holding = origin.scope->holding(session->engine());
+  if (origin.operation != nullptr) {
+    const auto& scope = *static_cast<const OperatorScope*>(origin.operation);
+    accessor.inside = scope.name();
+    accessor.holding = scope.holding(session->engine());
   } else if (origin.in_parallel_region) {
     accessor.inside = OperatorScope::latest();
     accessor.helps = true;
@@ -104,10 +106,13 @@ void Process::after_fork_in_child() BOTTOMLESS_NOT_ANALYSED {
 Result<void> Process::install() {
   if (installed_) return {};
   Result<void> started = fault_handler_.start(
-      &owns_in_handler, &serve_in_handler, &origin_in_handler,
-      [this](const void* address, Access access, const FaultHandler::Origin& origin) {
-        return serve(address, access, origin);
-      });
+      {.owns = &owns_in_handler,
+       .serve_here = &serve_in_handler,
+       .origin_here = &origin_in_handler,
+       .serve = [this](
+                    const void* address, Access access,
+                    const FaultHandler::Origin& origin) { return serve(address, access, origin); },
+       .prepare = &compute_alone});
   if (!started.ok()) return started;
   pthread_atfork([] { Process::get().before_fork(); },
                  [] { Process::get().after_fork_in_parent(); },

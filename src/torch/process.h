@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "torch/fault_handler.h"
+#include "os/fault_handler.h"
 #include "torch/session.h"
 #include "torch/session_table.h"
 

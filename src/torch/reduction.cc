@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "torch/fault_handler.h"
+#include "torch/compute_alone.h"
 #include "torch/managed.h"
 #include "torch/shard_roles.h"
 

@@ -13,10 +13,10 @@
 #include "io/throttled_store.h"
 #include "memory/granted.h"
 #include "memory/heap.h"
+#include "os/fault_handler.h"
 #include "os/started_rank.h"
 #include "plan/eviction_policy.h"
 #include "torch/deferred.h"
-#include "torch/fault_handler.h"
 
 namespace bottomless {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "torch/compute_alone.h"
 #include "torch/errors.h"
-#include "torch/fault_handler.h"
 #include "torch/managed.h"
 #include "torch/process.h"
 #include "torch/shard_roles.h"

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/pieces.h"
+#include "os/fault_handler.h"
 #include "os/imports.h"
 #include "torch/allocator.h"
-#include "torch/fault_handler.h"
 #include "torch/interceptor.h"
 #include "torch/process.h"
 

@@ -1,7 +1,5 @@
-#include "torch/fault_handler.h"
+#include "os/fault_handler.h"
 
-#include <ATen/Parallel.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -18,6 +16,7 @@
 #include <cstring>
 #include <ctime>
 #include <new>
+#include <utility>
 
 #include "base/errno_error.h"
 
@@ -131,16 +130,16 @@ void handle(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
-Result<void> FaultHandler::start(Owns owns, ServeHere serve_here, OriginHere origin_here,
-                                 Serve serve) {
+Result<void> FaultHandler::start(Hooks hooks) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "make a pipe for the fault handler");
   requests_out_ = UniqueFd(ends[0]);
   requests_in_ = UniqueFd(ends[1]);
-  serve_ = std::move(serve);
-  g_handler.owns = owns;
-  g_handler.serve_here = serve_here;
-  g_handler.origin_here = origin_here;
+  serve_ = std::move(hooks.serve);
+  prepare_ = hooks.prepare;
+  g_handler.owns = hooks.owns;
+  g_handler.serve_here = hooks.serve_here;
+  g_handler.origin_here = hooks.origin_here;
   g_handler.handler = this;
   g_handler.requests = requests_in_.get();
   if (Result<void> started = start_thread(); !started.ok()) return started;
@@ -180,13 +179,6 @@ sighandler_t FaultHandler::signal_of_others(int signal, sighandler_t handler) no
   return sigaction_of_others(signal, &action, &before) == 0 ? before.sa_handler : SIG_ERR;
 }
 
-void compute_alone() {
-  at::get_num_threads();  // sets it for this thread when it is asked for the first time
-  using SetThreads = void (*)(int);
-  const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set_threads != nullptr) set_threads(1);
-}
-
 Result<void> FaultHandler::start_thread() {
   MutexLock lock(mutex_);
   if (listening_.load() > 0) return {};  // somebody else has started one
@@ -207,7 +199,7 @@ void FaultHandler::before_waiting() {
 }
 
 void FaultHandler::run() {
-  compute_alone();
+  prepare_();
   t_serves = true;
   for (;;) {
     Request* request = nullptr;

@@ -22,13 +22,11 @@
 
 namespace bottomless {
 
-class OperatorScope;
-
 class FaultHandler {
  public:
-  // What a thread was doing when it faulted; the scope lives until the fault has been answered.
+  // What a thread was doing when it faulted; the operation lives until the fault has been answered.
   struct Origin {
-    const OperatorScope* scope = nullptr;
+    const void* operation = nullptr;  // what it is, whoever serves the fault knows
     bool in_parallel_region = false;
   };
   // Called in signal context: is this address one to serve? Must be async-signal-safe.
@@ -42,7 +40,17 @@ class FaultHandler {
   using Serve =
       std::function<Result<bool>(const void* address, Access access, const Origin& origin)>;
 
-  Result<void> start(Owns owns, ServeHere serve_here, OriginHere origin_here, Serve serve);
+  // Called on a service thread before all else.
+  using Prepare = void (*)();
+
+  struct Hooks {
+    Owns owns = nullptr;
+    ServeHere serve_here = nullptr;
+    OriginHere origin_here = nullptr;
+    Serve serve;
+    Prepare prepare = nullptr;
+  };
+  Result<void> start(Hooks hooks);
 
   // To be called by whoever is about to wait for room, on whatever thread.
   static void before_waiting();
@@ -58,6 +66,7 @@ class FaultHandler {
   Result<void> start_thread();
 
   Serve serve_;
+  Prepare prepare_ = nullptr;
   UniqueFd requests_in_;
   UniqueFd requests_out_;
   std::atomic<int> listening_{0};  // service threads that wait for a request, or begin to
@@ -65,9 +74,5 @@ class FaultHandler {
   // At most as many as accesses ever waited for room at once, and one.
   std::vector<Thread> threads_ BOTTOMLESS_GUARDED_BY(mutex_);
 };
-
-// For threads of ours in which updates that waited may run: kernels start no threads there. These would inherit the blocked
-// signals, and a fault of theirs would find no handler.
-void compute_alone();
 
 }  // namespace bottomless
