@@ -14,9 +14,9 @@
 #include <span>
 #include <vector>
 
-#include "base/pieces.h"
 #include "os/fault_handler.h"
 #include "os/imports.h"
+#include "os/pieces.h"
 #include "torch/allocator.h"
 #include "torch/interceptor.h"
 #include "torch/process.h"

@@ -1,4 +1,4 @@
-#include "base/pieces.h"
+#include "os/pieces.h"
 
 #include <gtest/gtest.h>
 
