@@ -7,13 +7,13 @@
 
 #include <atomic>
 
+#include "os/system_calls.h"
 #include "torch/collectives.h"
 #include "torch/deferred.h"
 #include "torch/errors.h"
 #include "torch/list_operators.h"
 #include "torch/process.h"
 #include "torch/square_sums.h"
-#include "torch/system_calls.h"
 #include "torch/tiles.h"
 
 namespace bottomless {

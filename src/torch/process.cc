@@ -12,9 +12,9 @@
 
 #include "torch/allocator.h"
 #include "torch/compute_alone.h"
+#include "torch/covered_calls.h"
 #include "torch/deferred.h"
 #include "torch/interceptor.h"
-#include "torch/system_calls.h"
 
 namespace bottomless {
 
@@ -117,7 +117,7 @@ Result<void> Process::install() {
   pthread_atfork([] { Process::get().before_fork(); },
                  [] { Process::get().after_fork_in_parent(); },
                  [] { Process::get().after_fork_in_child(); });
-  cover_system_calls();
+  cover_calls_on_tensors();
   installed_ = true;
   return {};
 }

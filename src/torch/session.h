@@ -8,23 +8,28 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "io/disk_store.h"
 #include "io/store.h"
+#include "os/system_calls.h"
 
 namespace bottomless {
 
 // Storages below this stay with torch's own allocator, charged to the limit.
 inline constexpr Bytes kLeastManaged = 128_KiB;
 
-class Session {
+class Session final : public BufferOwner {
  public:
   static Result<std::unique_ptr<Session>> open(const Options& options);
 
   Engine& engine() { return *engine_; }
   Bytes memory() const { return memory_; }
+  Bytes limit() const override { return memory_; }
+  // Pins, or in a forked child makes accessible: see covered_calls.cc.
+  Result<std::shared_ptr<void>> hold(std::span<const iovec> buffers, Access access) override;
   // Above zero, and of no other session of this process.
   uint64_t serial() const { return serial_; }
   // Storages below this many bytes stay with torch's own allocator and are charged to the limit.

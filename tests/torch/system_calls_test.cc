@@ -1,4 +1,4 @@
-// Every call of libc that is redirected (src/torch/system_calls.cc), on tensors that are away, at
+// Every call of libc that is redirected (src/os/system_calls.cc), on tensors that are away, at
 // sizes around every boundary: a page, the smallest storage that is managed, a block, what one call
 // may pin.
 #include <bottomless/torch.h>

@@ -1,4 +1,4 @@
-#include "torch/system_calls.h"
+#include "os/system_calls.h"
 
 #include <dlfcn.h>
 #include <sys/socket.h>
@@ -7,36 +7,42 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <deque>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "os/fault_handler.h"
-#include "os/imports.h"
 #include "os/pieces.h"
-#include "torch/allocator.h"
-#include "torch/interceptor.h"
-#include "torch/process.h"
 
 namespace bottomless {
 namespace {
 
-Imports& imports();
+// What the redirected calls need; set before the first of them is redirected.
+struct Covered {
+  Covered(const SystemCallHooks& given, std::vector<Redirection> redirections)
+      : hooks(given), imports(std::move(redirections)) {}
+  SystemCallHooks hooks;
+  Imports imports;
+};
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a redirected call has no other argument
+constinit std::atomic<Covered*> g_covered{nullptr};
+
+Covered& covered() { return *g_covered.load(std::memory_order_acquire); }
+Imports& imports() { return covered().imports; }
 
 // The redirected functions come here first, and some of them are called by signal handlers,
 // whatever the interrupted thread was doing: no lock and no allocation before it is known that the
 // buffer is ours.
-Session* owner_of(const void* address) {
-  Process& process = Process::get();
-  return process.active() ? process.owner_of(address) : nullptr;
-}
+BufferOwner* owner_of(const void* address) { return covered().hooks.owner_of(address); }
 
-Session* owner_of(std::span<const iovec> buffers) {
+BufferOwner* owner_of(std::span<const iovec> buffers) {
   for (const iovec& buffer : buffers) {
-    if (Session* session = owner_of(buffer.iov_base)) return session;
+    if (BufferOwner* owner = owner_of(buffer.iov_base)) return owner;
   }
   return nullptr;
 }
@@ -49,44 +55,32 @@ class Held {
 
   Held(std::span<const iovec> buffers, Access access) {
     for (const iovec& buffer : buffers) {
-      Session* session = owner_of(buffer.iov_base);
-      if (session == nullptr || session == last_) continue;
-      last_ = session;
-      held_ = held_ && hold(*session, buffers, access);
+      BufferOwner* owner = owner_of(buffer.iov_base);
+      if (owner == nullptr || owner == last_) continue;
+      last_ = owner;
+      held_ = held_ && hold(*owner, buffers, access);
     }
   }
 
  private:
-  // Those of the buffers that are this session's.
-  bool hold(Session& session, std::span<const iovec> buffers, Access access) {
-    Process& process = Process::get();
-    if (process.in_forked_child()) {
-      for (const iovec& buffer : buffers) {
-        if (owner_of(buffer.iov_base) == &session)
-          process.touch_in_child(session, buffer.iov_base, buffer.iov_len, access);
-      }
+  bool hold(BufferOwner& owner, std::span<const iovec> buffers, Access access) {
+    Result<std::shared_ptr<void>> kept = owner.hold(buffers, access);
+    if (kept.ok()) {
+      kept_.push_back(std::move(kept).value());
       return true;
     }
-    std::vector<Need> needs;
-    for (const iovec& buffer : buffers) needs.push_back({buffer.iov_base, buffer.iov_len, access});
-    OperatorScope* scope = OperatorScope::current();
-    Pins* pins = scope != nullptr ? scope->pins_of(session) : nullptr;
-    if (pins == nullptr) pins = &own_.emplace_back(session.engine());
-    // Most come from threads of a network, whenever it likes: no part of a step that repeats.
-    Result<void> pinned = session.engine().pin_untraced(*pins, needs, "a system call");
-    if (pinned.ok()) return true;
-    std::fprintf(stderr, "bottomless: %s\n", pinned.error().message.c_str());
-    errno = pinned.error().code == Code::no_memory ? ENOMEM : EIO;
+    std::fprintf(stderr, "bottomless: %s\n", kept.error().message.c_str());
+    errno = kept.error().code == Code::no_memory ? ENOMEM : EIO;
     return false;
   }
 
   bool held_ = true;
-  const Session* last_ = nullptr;
-  std::deque<Pins> own_;
+  const BufferOwner* last_ = nullptr;
+  std::vector<std::shared_ptr<void>> kept_;
 };
 
 // How much one call may pin: little, so that a call that waits for a peer keeps nobody from working.
-Bytes share_of(const Session& session) { return std::max<Bytes>(session.memory() / 16, 64_KiB); }
+Bytes share_of(const BufferOwner& owner) { return std::max<Bytes>(owner.limit() / 16, 64_KiB); }
 
 template <class Call>
 ssize_t transfer(std::span<const iovec> buffers, Access access, Rest rest, Bytes most, Call call) {
@@ -100,22 +94,22 @@ bool is_file(int fd) {
 }
 
 // A message must go in one piece.
-Bytes most_for_socket(int fd, const Session& session) {
+Bytes most_for_socket(int fd, const BufferOwner& owner) {
   int type = SOCK_STREAM;
   socklen_t bytes = sizeof type;
   getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes);
-  return type == SOCK_STREAM ? share_of(session) : SSIZE_MAX;
+  return type == SOCK_STREAM ? share_of(owner) : SSIZE_MAX;
 }
 
 template <class Call>
-ssize_t read_into(int fd, std::span<const iovec> buffers, Session& session, Call call) {
+ssize_t read_into(int fd, std::span<const iovec> buffers, BufferOwner& owner, Call call) {
   const Rest rest = is_file(fd) ? Rest::proceed : Rest::leave;
-  return transfer(buffers, Access::write, rest, share_of(session), call);
+  return transfer(buffers, Access::write, rest, share_of(owner), call);
 }
 
 template <class Call>
-ssize_t write_from(std::span<const iovec> buffers, Session& session, Call call) {
-  return transfer(buffers, Access::read, Rest::proceed, share_of(session), call);
+ssize_t write_from(std::span<const iovec> buffers, BufferOwner& owner, Call call) {
+  return transfer(buffers, Access::read, Rest::proceed, share_of(owner), call);
 }
 
 int count_of(std::span<iovec> piece) { return static_cast<int>(piece.size()); }
@@ -124,9 +118,9 @@ iovec one(const void* buffer, size_t bytes) { return {const_cast<void*>(buffer),
 
 ssize_t our_readv(int fd, const iovec* list, int count) {
   const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::readv(fd, list, count);
-  return read_into(fd, buffers, *session, [&](std::span<iovec> piece, Bytes) {
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::readv(fd, list, count);
+  return read_into(fd, buffers, *owner, [&](std::span<iovec> piece, Bytes) {
     return ::readv(fd, piece.data(), count_of(piece));
   });
 }
@@ -139,9 +133,9 @@ ssize_t our_read(int fd, void* buffer, size_t bytes) {
 
 ssize_t our_preadv(int fd, const iovec* list, int count, off64_t offset) {
   const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::preadv64(fd, list, count, offset);
-  return read_into(fd, buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::preadv64(fd, list, count, offset);
+  return read_into(fd, buffers, *owner, [&](std::span<iovec> piece, Bytes done) {
     return ::preadv64(fd, piece.data(), count_of(piece), past(offset, done));
   });
 }
@@ -154,9 +148,9 @@ ssize_t our_pread(int fd, void* buffer, size_t bytes, off64_t offset) {
 
 ssize_t our_writev(int fd, const iovec* list, int count) {
   const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::writev(fd, list, count);
-  return write_from(buffers, *session, [&](std::span<iovec> piece, Bytes) {
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::writev(fd, list, count);
+  return write_from(buffers, *owner, [&](std::span<iovec> piece, Bytes) {
     return ::writev(fd, piece.data(), count_of(piece));
   });
 }
@@ -169,9 +163,9 @@ ssize_t our_write(int fd, const void* buffer, size_t bytes) {
 
 ssize_t our_pwritev(int fd, const iovec* list, int count, off64_t offset) {
   const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::pwritev64(fd, list, count, offset);
-  return write_from(buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::pwritev64(fd, list, count, offset);
+  return write_from(buffers, *owner, [&](std::span<iovec> piece, Bytes done) {
     return ::pwritev64(fd, piece.data(), count_of(piece), past(offset, done));
   });
 }
@@ -184,8 +178,8 @@ ssize_t our_pwrite(int fd, const void* buffer, size_t bytes, off64_t offset) {
 
 ssize_t our_recvmsg(int fd, msghdr* message, int flags) {
   const std::span buffers(message->msg_iov, message->msg_iovlen);
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::recvmsg(fd, message, flags);
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::recvmsg(fd, message, flags);
   // What comes beside the data, such as descriptors, ends a message: a second call would lose it.
   const bool all =
       (flags & MSG_WAITALL) != 0 && (flags & MSG_PEEK) == 0 && message->msg_control == nullptr;
@@ -200,7 +194,7 @@ ssize_t our_recvmsg(int fd, msghdr* message, int flags) {
     message->msg_flags = part.msg_flags;
     return got;
   };
-  return transfer(buffers, Access::write, rest, most_for_socket(fd, *session), call);
+  return transfer(buffers, Access::write, rest, most_for_socket(fd, *owner), call);
 }
 
 ssize_t our_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* from,
@@ -223,8 +217,8 @@ ssize_t our_recv(int fd, void* buffer, size_t bytes, int flags) {
 
 ssize_t our_sendmsg(int fd, const msghdr* message, int flags) {
   const std::span buffers(message->msg_iov, message->msg_iovlen);
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::sendmsg(fd, message, flags);
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::sendmsg(fd, message, flags);
   const auto call = [&](std::span<iovec> piece, Bytes done) {
     msghdr part = *message;
     part.msg_iov = piece.data();
@@ -232,7 +226,7 @@ ssize_t our_sendmsg(int fd, const msghdr* message, int flags) {
     if (done > 0) part.msg_controllen = 0;  // went with the first piece
     return ::sendmsg(fd, &part, flags);
   };
-  return transfer(buffers, Access::read, Rest::proceed, most_for_socket(fd, *session), call);
+  return transfer(buffers, Access::read, Rest::proceed, most_for_socket(fd, *owner), call);
 }
 
 ssize_t our_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* to,
@@ -254,32 +248,32 @@ ssize_t our_send(int fd, const void* buffer, size_t bytes, int flags) {
 // Streams: libc calls the kernel from inside, where no import can be redirected. `call` is fread or
 // fwrite on bytes.
 template <class Call>
-size_t over_stream(Session& session, const void* buffer, size_t size, size_t count, Access access,
+size_t over_stream(BufferOwner& owner, const void* buffer, size_t size, size_t count, Access access,
                    Call call) {
   const iovec whole = one(buffer, size * count);
   const ssize_t moved = transfer(
-      {&whole, 1}, access, Rest::proceed, share_of(session), [&](std::span<iovec> piece, Bytes) {
+      {&whole, 1}, access, Rest::proceed, share_of(owner), [&](std::span<iovec> piece, Bytes) {
         return static_cast<ssize_t>(call(piece[0].iov_base, piece[0].iov_len));
       });
   return moved < 0 ? 0 : static_cast<size_t>(moved) / size;
 }
 
 size_t our_fread(void* buffer, size_t size, size_t count, FILE* file) {
-  Session* session = size * count == 0 ? nullptr : owner_of(buffer);
-  if (session == nullptr) return ::fread(buffer, size, count, file);
-  return over_stream(*session, buffer, size, count, Access::write,
+  BufferOwner* owner = size * count == 0 ? nullptr : owner_of(buffer);
+  if (owner == nullptr) return ::fread(buffer, size, count, file);
+  return over_stream(*owner, buffer, size, count, Access::write,
                      [&](void* piece, size_t bytes) { return ::fread(piece, 1, bytes, file); });
 }
 
 size_t our_fwrite(const void* buffer, size_t size, size_t count, FILE* file) {
-  Session* session = size * count == 0 ? nullptr : owner_of(buffer);
-  if (session == nullptr) return ::fwrite(buffer, size, count, file);
-  return over_stream(*session, buffer, size, count, Access::read,
+  BufferOwner* owner = size * count == 0 ? nullptr : owner_of(buffer);
+  if (owner == nullptr) return ::fwrite(buffer, size, count, file);
+  return over_stream(*owner, buffer, size, count, Access::read,
                      [&](void* piece, size_t bytes) { return ::fwrite(piece, 1, bytes, file); });
 }
 
 void look_for_new_libraries() {
-  if (!Process::get().in_forked_child()) imports().redirect();
+  if (!covered().hooks.in_forked_child()) imports().redirect();
 }
 
 // How many operators look for new libraries after one began to be loaded: it is not there yet when
@@ -328,10 +322,9 @@ void* our_dlsym(void* library, const char* name) {
   return ::dlsym(library, name);
 }
 
-Imports& imports() {
+std::vector<Redirection> redirections() {
   const auto at = [](auto* function) { return reinterpret_cast<const void*>(function); };
-  static Imports* const instance = new Imports({
-      // NOLINT: imports refer to it until the very end
+  return {
       {"read", at(&our_read)},
       {"readv", at(&our_readv)},
       {"pread", at(&our_pread)},
@@ -357,16 +350,22 @@ Imports& imports() {
       {"dlopen", at(&our_dlopen)},
       {"dlmopen", at(&our_dlmopen)},
       {"dlsym", at(&our_dlsym)},
-      {"_ZN3c1022GetDefaultCPUAllocatorEv", at(&default_cpu_allocator)},
       {"sigaction", at(&FaultHandler::sigaction_of_others)},
       {"signal", at(&FaultHandler::signal_of_others)},
-  });
-  return *instance;
+  };
 }
 
 }  // namespace
 
-void cover_system_calls() { imports().redirect(); }
+void cover_system_calls(const SystemCallHooks& hooks, std::span<const Redirection> others) {
+  if (g_covered.load(std::memory_order_acquire) == nullptr) {
+    std::vector<Redirection> all = redirections();
+    all.insert(all.end(), others.begin(), others.end());
+    // NOLINTNEXTLINE: imports refer to it until the very end
+    g_covered.store(new Covered(hooks, std::move(all)), std::memory_order_release);
+  }
+  imports().redirect();
+}
 
 void detail::cover_new_libraries() {
   if (imports().loading()) return;
