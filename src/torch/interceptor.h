@@ -13,7 +13,7 @@
 
 #include "engine/engine.h"
 #include "torch/operator_info.h"
-#include "torch/session_table.h"
+#include "torch/session.h"
 
 namespace bottomless {
 

@@ -13,7 +13,6 @@
 #include "base/mutex.h"
 #include "os/fault_handler.h"
 #include "torch/session.h"
-#include "torch/session_table.h"
 
 namespace bottomless {
 

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "io/disk_store.h"
 #include "io/store.h"
+#include "os/session_table.h"
 #include "os/system_calls.h"
 
 namespace bottomless {
@@ -58,5 +59,8 @@ class Session final : public BufferOwner {
   std::chrono::steady_clock::time_point step_began_ BOTTOMLESS_GUARDED_BY(mutex_) =
       std::chrono::steady_clock::now();
 };
+
+using SessionTable = BasicSessionTable<Session>;
+using SessionUse = BasicSessionUse<Session>;
 
 }  // namespace bottomless

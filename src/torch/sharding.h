@@ -25,7 +25,7 @@
 #include "ranks/node_shares.h"
 #include "torch/c10d_transport.h"
 #include "torch/reduction.h"
-#include "torch/session_table.h"
+#include "torch/session.h"
 
 namespace bottomless {
 
