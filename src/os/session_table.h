@@ -7,6 +7,7 @@
 #pragma once
 #include <bottomless/bytes.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -101,6 +102,9 @@ class BasicSessionTable {
   std::array<Entry, kMost> entries_;
   std::atomic<Entry*> current_{nullptr};
   std::atomic<size_t> count_{0};
+  // Entries from the first on that ever held a session. Never fewer: whoever asks for a storage of one session is not
+  // misled by the end of another.
+  std::atomic<size_t> taken_{0};
 };
 
 // Between the reads of begin and end another session may have taken the entry; then its begin has
@@ -119,9 +123,9 @@ Session* BasicSessionTable<Session>::owner_of(const void* address) const {
   const Entry* likely = current_.load(std::memory_order_acquire);
   if (likely != nullptr && likely->contains(address))
     return likely->session.load(std::memory_order_acquire);
-  if (count() == (likely != nullptr ? 1 : 0)) return nullptr;
-  for (const Entry& entry : entries_) {
-    if (entry.contains(address)) return entry.session.load(std::memory_order_acquire);
+  const size_t taken = taken_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < taken; ++i) {
+    if (entries_[i].contains(address)) return entries_[i].session.load(std::memory_order_acquire);
   }
   return nullptr;
 }
@@ -182,8 +186,11 @@ Bytes BasicSessionTable<Session>::current_limit() const {
 
 template <class Session>
 Session* BasicSessionTable<Session>::publish(std::unique_ptr<Session> session) {
-  for (Entry& entry : entries_) {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
     if (entry.owned != nullptr) continue;
+    taken_.store(std::max(i + 1, taken_.load(std::memory_order_relaxed)),
+                 std::memory_order_release);
     entry.owned = std::move(session);
     const auto addresses = entry.owned->engine().addresses();
     entry.limit.store(entry.owned->memory(), std::memory_order_relaxed);
