@@ -15,9 +15,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ranks/shard_roles.h"
 #include "torch/errors.h"
 #include "torch/shard_inside.h"
-#include "torch/shard_roles.h"
 #include "torch/shard_training.h"
 #include "torch/sharding.h"
 

@@ -3,8 +3,8 @@
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include "ranks/shard_roles.h"
 #include "torch/shard_checkpoint.h"
-#include "torch/shard_roles.h"
 #include "torch/sharding.h"
 
 namespace bottomless {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "ranks/shard_roles.h"
 #include "torch/compute_alone.h"
 #include "torch/errors.h"
 #include "torch/managed.h"
 #include "torch/process.h"
-#include "torch/shard_roles.h"
 #include "torch/sharding.h"
 
 namespace bottomless {
@@ -115,12 +115,21 @@ void Sharding::plan(const ShardingOptions& options) {
   for (size_t i = 0; i < as_a_whole.size(); ++i)
     parameters_[as_a_whole[i]].shares = whole_share(sizes[i], owners[i], ranks());
   std::vector<ReducedParameter> reduced;
+  std::vector<at::ScalarType> types;
+  std::vector<Share> own;
   for (const Parameter& parameter : parameters_) {
-    const Element element = element_of(parameter.whole.scalar_type());
-    reduced.push_back({parameter.name, parameter.whole, parameter.shares, element});
+    types.push_back(parameter.whole.scalar_type());
+    own.push_back(parameter.shares[static_cast<size_t>(rank())]);
+    reduced.push_back({parameter.name, parameter.shares, element_of(types.back())});
   }
-  reduction_ = std::make_unique<Reduction>(std::move(reduced), options.gradients, rank(), ranks(),
-                                           piece_bytes_, session_->memory() / 8);
+  reduction_ =
+      std::make_unique<Reduction>(std::move(reduced),
+                                  ReductionOptions{.format = options.gradients,
+                                                   .rank = rank(),
+                                                   .ranks = ranks(),
+                                                   .piece_bytes = piece_bytes_,
+                                                   .most_waiting = session_->memory() / 8},
+                                  reduction_of_tensors(std::move(types), std::move(own), ranks()));
 }
 
 // Ranks with different models would wait for each other for ever.

@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
+#include "ranks/shard_roles.h"
 #include "torch/errors.h"
 #include "torch/managed.h"
 #include "torch/shard_doing.h"
-#include "torch/shard_roles.h"
 #include "torch/sharding.h"
 
 namespace bottomless {

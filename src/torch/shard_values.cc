@@ -8,10 +8,10 @@
 #include <memory>
 #include <span>
 
+#include "ranks/shard_roles.h"
 #include "torch/errors.h"
 #include "torch/managed.h"
 #include "torch/shard_doing.h"
-#include "torch/shard_roles.h"
 #include "torch/sharding.h"
 
 namespace bottomless {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "ranks/shard_roles.h"
 #include "torch/errors.h"
 #include "torch/interceptor.h"
 #include "torch/managed.h"
 #include "torch/shard_doing.h"
-#include "torch/shard_roles.h"
 
 namespace bottomless {
 
@@ -82,7 +82,8 @@ void Sharding::contribute(size_t parameter, const at::Tensor& gradient) {
   }
   if (Engine* engine = engine_of(given)) engine->set_kind(given.storage().data(), Kind::gradient);
   contributed_ = true;
-  check(reduction_->contribute(parameter, std::move(given)));
+  const Element element = element_of(given.scalar_type());
+  check(reduction_->contribute(parameter, as_reduced(std::move(given), element)));
 }
 
 std::vector<at::Tensor> Sharding::reduce() {
@@ -91,7 +92,7 @@ std::vector<at::Tensor> Sharding::reduce() {
   reduced_ = true;
   check(reduction_->end_round());
   check(reduction_->wait_for_rounds());
-  return reduction_->take();
+  return tensors_of(reduction_->take());
 }
 
 void Sharding::announce_step(const std::vector<size_t>& touched) {
@@ -170,7 +171,7 @@ std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched)
     // Somebody has had more rounds than this rank: their gradients belong to this step, too.
     reduction_->skip_to_round(rounds);
     check(reduction_->wait_for_rounds());
-    const std::vector<at::Tensor> more = reduction_->take();
+    const std::vector<at::Tensor> more = tensors_of(reduction_->take());
     for (size_t i = 0; i < more.size(); ++i) {
       if (!more[i].defined()) continue;
       if (sums[i].defined()) {

@@ -24,7 +24,7 @@
 #include "ranks/gather.h"
 #include "ranks/node_shares.h"
 #include "torch/c10d_transport.h"
-#include "torch/reduction.h"
+#include "torch/reduced_tensors.h"
 #include "torch/session.h"
 
 namespace bottomless {

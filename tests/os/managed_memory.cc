@@ -57,7 +57,8 @@ Result<std::shared_ptr<void>> ManagedMemory::hold(std::span<const iovec> buffers
   std::vector<Need> needs;
   for (const iovec& buffer : buffers) needs.push_back({buffer.iov_base, buffer.iov_len, access});
   auto pins = std::make_shared<Pins>(rig_->engine());
-  if (Result<void> pinned = rig_->engine().pin_untraced(*pins, needs, "a system call"); !pinned.ok())
+  if (Result<void> pinned = rig_->engine().pin_untraced(*pins, needs, "a system call");
+      !pinned.ok())
     return std::move(pinned).error();
   ++holds_;
   return std::shared_ptr<void>(std::move(pins));

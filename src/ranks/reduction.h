@@ -5,13 +5,14 @@
 // Thread-safety: every call from any thread; a thread of its own does the sums.
 // Lifetime: the exchange outlives its thread.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,18 +26,44 @@ namespace bottomless {
 
 struct ReducedParameter {
   std::string name;
-  at::Tensor like;            // the whole parameter: what its gradients look like
   std::vector<Share> shares;  // by rank, in bytes of the gradient's type
   Element element = Element::bytes;
+};
+
+// A gradient of a whole parameter, or the sum that is this rank's share of it.
+struct ReducedTensor {
+  Offered memory;                // all of it
+  std::shared_ptr<void> tensor;  // goes when nobody needs it any more; null: there is none
+};
+
+// How gradients are added is not the reduction's own knowledge.
+struct ReductionHooks {
+  // With arbitrary content, the size of this rank's share.
+  std::function<Result<ReducedTensor>(size_t parameter)> new_sum;
+  // Adds a piece of a gradient, divided by the number of ranks, to the sum from byte `at` on. First: to nothing, whatever is
+  // there.
+  std::function<Result<void>(const ReducedTensor& sum, bool first, Bytes at,
+                             std::span<std::byte> piece)>
+      add;
+  // Called first by the thread that reduces.
+  std::function<void()> prepare = [] {};
+};
+
+struct ReductionOptions {
+  Format format = Format::plain;
+  int rank = 0;
+  int ranks = 1;
+  Bytes piece_bytes = 0;
+  Bytes most_waiting =
+      0;  // of gradients that others have not had their parts of yet, about so much stays in memory
 };
 
 class Reduction {
  public:
   static constexpr uint64_t kReady = 1, kRoundEnds = 2;  // of Notice::what
 
-  // Of gradients that others have not had their parts of yet, about `most_waiting` stay in memory.
-  Reduction(std::vector<ReducedParameter> parameters, Format format, int rank, int ranks,
-            Bytes piece_bytes, Bytes most_waiting);
+  Reduction(std::vector<ReducedParameter> parameters, const ReductionOptions& options,
+            ReductionHooks hooks);
   ~Reduction();
   static Bytes own_memory(Bytes piece_bytes) { return 2 * piece_bytes + Thread::kStackBytes; }
   // What was noticed before counts.
@@ -44,15 +71,15 @@ class Reduction {
 
   // A gradient of the whole parameter that this rank has, for the round under way. It is freed when all have their part. A
   // rank that is ahead of the others waits for them here, unless that is in vain.
-  Result<void> contribute(size_t parameter, at::Tensor gradient);
+  Result<void> contribute(size_t parameter, ReducedTensor gradient);
   // This rank has no more to contribute to the round under way.
   Result<void> end_round();
   uint64_t round() const;
   // Waits until all ranks have ended the rounds that this one has, and their gradients are in.
   Result<void> wait_for_rounds();
-  // The sums over ranks and rounds since they were last taken, divided by the number of ranks, for each parameter; undefined
+  // The sums over ranks and rounds since they were last taken, divided by the number of ranks, for each parameter; none
   // where nobody contributed. Then the next round may begin.
-  std::vector<at::Tensor> take();
+  std::vector<ReducedTensor> take();
   // Whether any rank has contributed to the rounds before this one since the last time it was forgotten.
   bool changed(size_t parameter) const;
   void forget_changes(size_t parameter);
@@ -75,14 +102,14 @@ class Reduction {
   struct Contribution {
     size_t parameter;
     Exchange::Key key;
-    at::Tensor gradient;
+    ReducedTensor gradient;
   };
   struct Work {  // what comes next for one parameter
     std::map<std::pair<uint64_t, uint32_t>, std::vector<bool>> ready;  // by round and turn: ranks
     uint64_t round = 0;
     uint32_t turn = 0;
     int at = 0;  // ranks from this one on that the turn has seen
-    at::Tensor sum;
+    ReducedTensor sum;
     bool begun = false;         // something has been added to it
     std::set<uint64_t> rounds;  // in which anybody has contributed
   };
@@ -101,19 +128,15 @@ class Reduction {
   std::optional<Task> advance(size_t parameter) BOTTOMLESS_REQUIRES(mutex_);
   void run();
   Result<void> wait_for_takers(Bytes bytes);
-  Result<at::Tensor> sum_of(size_t parameter);
-  Result<void> announce_use(size_t parameter, const at::Tensor& gradient);
+  Result<ReducedTensor> sum_of(size_t parameter);
+  Result<void> announce_use(size_t parameter, const ReducedTensor& gradient);
   Result<void> add(const Task& task);
-  Result<void> add_piece(const at::Tensor& sum, bool first, Bytes at, std::span<std::byte> piece);
   int late_rank();
 
   Exchange* exchange_ = nullptr;
-  const int rank_;
-  const int ranks_;
   const std::vector<ReducedParameter> parameters_;
-  const Format format_;
-  const Bytes piece_bytes_;
-  const Bytes most_waiting_;
+  const ReductionOptions options_;
+  const ReductionHooks hooks_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Work> work_ BOTTOMLESS_GUARDED_BY(mutex_);

@@ -1,29 +1,34 @@
-#include "torch/reduction.h"
-
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
+#include "ranks/reduction.h"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <chrono>
 #include <utility>
 
-#include "torch/compute_alone.h"
-#include "torch/managed.h"
-#include "torch/shard_roles.h"
+#include "ranks/shard_roles.h"
 
 namespace bottomless {
-Reduction::Reduction(std::vector<ReducedParameter> parameters, Format format, int rank, int ranks,
-                     Bytes piece_bytes, Bytes most_waiting)
-    : rank_(rank),
-      ranks_(ranks),
-      parameters_(std::move(parameters)),
-      format_(format),
-      piece_bytes_(piece_bytes),
-      most_waiting_(most_waiting),
+namespace {
+
+Need need_of(const ReducedTensor& tensor, Access access) {
+  return {.address = tensor.memory.address, .bytes = tensor.memory.bytes, .access = access};
+}
+
+// Work that was announced to the engine is done with it.
+void end_announced_use(const ReducedTensor& tensor) {
+  if (tensor.memory.engine != nullptr)
+    tensor.memory.engine->end_announced_use(need_of(tensor, Access::read));
+}
+
+}  // namespace
+
+Reduction::Reduction(std::vector<ReducedParameter> parameters, const ReductionOptions& options,
+                     ReductionHooks hooks)
+    : parameters_(std::move(parameters)),
+      options_(options),
+      hooks_(std::move(hooks)),
       work_(parameters_.size()),
-      ended_(static_cast<size_t>(ranks), 0),
+      ended_(static_cast<size_t>(options.ranks), 0),
       turns_(parameters_.size(), 0) {}
 
 Result<void> Reduction::start(Exchange& exchange) {
@@ -58,12 +63,12 @@ Result<void> Reduction::wait_for_takers(Bytes bytes) {
   constexpr uint32_t kMostDoublings = 10;
   const auto waiting = [&]() BOTTOMLESS_REQUIRES(mutex_) {
     Bytes sum = bytes;
-    for (const Contribution& each : contributions_) sum += each.gradient.nbytes();
+    for (const Contribution& each : contributions_) sum += each.gradient.memory.bytes;
     return sum;
   };
   {
     MutexLock lock(mutex_);
-    if (round_ < waits_from_ || waiting() <= most_waiting_) return {};
+    if (round_ < waits_from_ || waiting() <= options_.most_waiting) return {};
   }
   Bytes least = ~Bytes{0};
   auto moved = std::chrono::steady_clock::now();
@@ -74,7 +79,7 @@ Result<void> Reduction::wait_for_takers(Bytes bytes) {
         free_given();
         MutexLock lock(mutex_);
         const Bytes now = waiting();
-        if (failure_ || now == bytes || now <= most_waiting_) return true;
+        if (failure_ || now == bytes || now <= options_.most_waiting) return true;
         if (now < least) moved = std::chrono::steady_clock::now();
         least = std::min(least, now);
         return vain = std::chrono::steady_clock::now() - moved >= kTimeout;
@@ -87,14 +92,12 @@ Result<void> Reduction::wait_for_takers(Bytes bytes) {
   return {};
 }
 
-Result<at::Tensor> Reduction::sum_of(size_t parameter) {
+Result<ReducedTensor> Reduction::sum_of(size_t parameter) {
   {
     MutexLock lock(mutex_);
-    if (work_[parameter].sum.defined()) return work_[parameter].sum;
+    if (work_[parameter].sum.tensor != nullptr) return work_[parameter].sum;
   }
-  const ReducedParameter& reduced = parameters_[parameter];
-  Result<at::Tensor> made = new_managed(reduced.shares[static_cast<size_t>(rank_)].bytes(),
-                                        reduced.like.scalar_type(), Kind::gradient);
+  Result<ReducedTensor> made = hooks_.new_sum(parameter);
   if (!made.ok()) return made;
   MutexLock lock(mutex_);
   work_[parameter].begun = false;
@@ -102,14 +105,14 @@ Result<at::Tensor> Reduction::sum_of(size_t parameter) {
 }
 
 // A plan finds both at the same place in every step, whenever the thread comes to add them.
-Result<void> Reduction::announce_use(size_t parameter, const at::Tensor& gradient) {
+Result<void> Reduction::announce_use(size_t parameter, const ReducedTensor& gradient) {
   std::vector<Need> needs;
-  Engine* const engine = engine_of(gradient);
+  Engine* const engine = gradient.memory.engine;
   if (engine != nullptr) needs.push_back(need_of(gradient, Access::read));
-  if (parameters_[parameter].shares[static_cast<size_t>(rank_)].bytes() > 0) {
-    Result<at::Tensor> sum = sum_of(parameter);
+  if (parameters_[parameter].shares[static_cast<size_t>(options_.rank)].bytes() > 0) {
+    Result<ReducedTensor> sum = sum_of(parameter);
     if (!sum.ok()) return std::move(sum).error();
-    if (engine != nullptr && engine_of(sum.value()) == engine) {
+    if (engine != nullptr && sum.value().memory.engine == engine) {
       MutexLock lock(mutex_);
       needs.push_back(need_of(sum.value(), Access::write));
       needs.back().overwritten = !work_[parameter].begun;
@@ -119,8 +122,8 @@ Result<void> Reduction::announce_use(size_t parameter, const at::Tensor& gradien
   return {};
 }
 
-Result<void> Reduction::contribute(size_t parameter, at::Tensor gradient) {
-  if (Result<void> waited = wait_for_takers(gradient.nbytes()); !waited.ok()) return waited;
+Result<void> Reduction::contribute(size_t parameter, ReducedTensor gradient) {
+  if (Result<void> waited = wait_for_takers(gradient.memory.bytes); !waited.ok()) return waited;
   if (Result<void> told = announce_use(parameter, gradient); !told.ok()) return told;
   uint64_t round = 0;
   uint32_t turn = 0;
@@ -130,9 +133,9 @@ Result<void> Reduction::contribute(size_t parameter, at::Tensor gradient) {
     round = round_;
     turn = turns_[parameter]++;
     const Exchange::Key key = key_of(parameter, round, turn);
-    exchange_->offer(key, 1, offered(gradient, 0, parameters_[parameter].element));
+    exchange_->offer(key, 1, gradient.memory);
     contributions_.push_back({parameter, key, std::move(gradient)});
-    note_ready(parameter, rank_, round, turn);
+    note_ready(parameter, options_.rank, round, turn);
   }
   return exchange_->tell_all({kReady, static_cast<uint64_t>(parameter), round << 32 | turn});
 }
@@ -140,7 +143,7 @@ Result<void> Reduction::contribute(size_t parameter, at::Tensor gradient) {
 void Reduction::note_ready(size_t parameter, int rank, uint64_t round, uint32_t turn) {
   Work& work = work_[parameter];
   auto& ranks = work.ready[{round, turn}];
-  ranks.resize(static_cast<size_t>(ranks_));
+  ranks.resize(static_cast<size_t>(options_.ranks));
   ranks[static_cast<size_t>(rank)] = true;
   work.rounds.insert(round);
   changed_.notify_all();
@@ -185,7 +188,7 @@ Result<void> Reduction::end_round() {
   {
     MutexLock lock(mutex_);
     round = round_++;
-    ended_[static_cast<size_t>(rank_)] = round_;
+    ended_[static_cast<size_t>(options_.rank)] = round_;
     std::fill(turns_.begin(), turns_.end(), 0);
     changed_.notify_all();
   }
@@ -235,8 +238,8 @@ Result<void> Reduction::wait_for_rounds() {
   return {};
 }
 
-std::vector<at::Tensor> Reduction::take() {
-  std::vector<at::Tensor> sums;
+std::vector<ReducedTensor> Reduction::take() {
+  std::vector<ReducedTensor> sums;
   {
     MutexLock lock(mutex_);
     for (Work& work : work_) sums.push_back(std::exchange(work.sum, {}));
@@ -244,8 +247,8 @@ std::vector<at::Tensor> Reduction::take() {
     changed_.notify_all();
   }
   // Where a rank was passed over, nobody knew that a part was the last.
-  for (const at::Tensor& sum : sums) {
-    if (sum.defined()) end_announced_use(sum);
+  for (const ReducedTensor& sum : sums) {
+    if (sum.tensor != nullptr) end_announced_use(sum);
   }
   return sums;
 }
@@ -270,7 +273,7 @@ bool Reduction::others_have_ended(uint64_t round) const {
 // that have ended the round without it.
 std::optional<Reduction::Task> Reduction::advance(size_t parameter) {
   Work& work = work_[parameter];
-  const int ranks = ranks_;
+  const int ranks = options_.ranks;
   for (;;) {
     if (work.ready.empty()) {
       // Nobody has more for now. Rounds that are over for all need not be looked at again.
@@ -284,7 +287,7 @@ std::optional<Reduction::Task> Reduction::advance(size_t parameter) {
     }
     if (work.round > allowed_) return std::nullopt;
     while (work.at < ranks) {
-      const int rank = (rank_ + work.at) % ranks;
+      const int rank = (options_.rank + work.at) % ranks;
       const auto found = work.ready.find({work.round, work.turn});
       if (found != work.ready.end() && found->second[static_cast<size_t>(rank)])
         return Task{parameter, rank, work.round, work.turn};
@@ -316,7 +319,7 @@ std::optional<Reduction::Task> Reduction::next_task() {
 }
 
 void Reduction::run() {
-  compute_alone();
+  hooks_.prepare();
   for (;;) {
     std::optional<Task> task;
     {
@@ -364,16 +367,16 @@ void Reduction::free_given() {
 
 Result<void> Reduction::add(const Task& task) {
   const ReducedParameter& parameter = parameters_[task.parameter];
-  const Share share = parameter.shares[static_cast<size_t>(rank_)];
+  const Share share = parameter.shares[static_cast<size_t>(options_.rank)];
   if (share.bytes() == 0) return {};
-  Result<at::Tensor> made = sum_of(task.parameter);
+  Result<ReducedTensor> made = sum_of(task.parameter);
   if (!made.ok()) return std::move(made).error();
-  const at::Tensor sum = std::move(made).value();
+  const ReducedTensor sum = std::move(made).value();
   bool first = false, last = false;
   {
     MutexLock lock(mutex_);
     first = !work_[task.parameter].begun;
-    last = work_[task.parameter].at + 1 == ranks_;
+    last = work_[task.parameter].at + 1 == options_.ranks;
   }
   // While one piece is added, the next one is on its way.
   struct Arrival {
@@ -381,8 +384,8 @@ Result<void> Reduction::add(const Task& task) {
   };
   std::array<std::shared_ptr<Arrival>, 2> arrivals;
   const auto ask = [&](Bytes at) {
-    const size_t which = at / piece_bytes_ % 2;
-    const Bytes bytes = std::min(piece_bytes_, share.bytes() - at);
+    const size_t which = at / options_.piece_bytes % 2;
+    const Bytes bytes = std::min(options_.piece_bytes, share.bytes() - at);
     buffers_[which].resize(bytes);
     auto arrival = arrivals[which] = std::make_shared<Arrival>();
     (void)exchange_->pull({.from = task.from,
@@ -390,7 +393,7 @@ Result<void> Reduction::add(const Task& task) {
                            .version = 1,
                            .offset = share.begin + at,
                            .into = buffers_[which],
-                           .format = format_,
+                           .format = options_.format,
                            .element = parameter.element,
                            .what = "reduce the gradient of '" + parameter.name + "'",
                            .done = [this, arrival](Result<void> outcome) {
@@ -405,35 +408,18 @@ Result<void> Reduction::add(const Task& task) {
     return std::move(*arrivals[which]->outcome);
   };
   ask(0);
-  for (Bytes at = 0; at < share.bytes(); at += piece_bytes_) {
-    const size_t which = at / piece_bytes_ % 2;
-    if (at + piece_bytes_ < share.bytes()) ask(at + piece_bytes_);
+  for (Bytes at = 0; at < share.bytes(); at += options_.piece_bytes) {
+    const size_t which = at / options_.piece_bytes % 2;
+    if (at + options_.piece_bytes < share.bytes()) ask(at + options_.piece_bytes);
     Result<void> arrived = wait_for(which);
-    if (arrived.ok()) arrived = add_piece(sum, first, at, buffers_[which]);
+    if (arrived.ok()) arrived = hooks_.add(sum, first, at, buffers_[which]);
     if (!arrived.ok()) {
       // What was asked for writes into these buffers until it is done.
-      if (at + piece_bytes_ < share.bytes()) (void)wait_for(1 - which);
+      if (at + options_.piece_bytes < share.bytes()) (void)wait_for(1 - which);
       return arrived;
     }
   }
   if (last) end_announced_use(sum);
-  return {};
-}
-
-Result<void> Reduction::add_piece(const at::Tensor& sum, bool first, Bytes at,
-                                  std::span<std::byte> piece) {
-  const auto element = static_cast<Bytes>(sum.element_size());
-  const auto begin = static_cast<int64_t>(at / element);
-  const auto count = static_cast<int64_t>(piece.size() / element);
-  Result<PinnedRange> pinned = pin_range(sum, at, piece.size(), Access::write, "reduce gradients");
-  if (!pinned.ok()) return std::move(pinned).error();
-  const BypassGuard guard;  // it is pinned: no operator here is one of the program's
-  at::Tensor into = sum.narrow(0, begin, count);
-  const at::Tensor added = at::from_blob(piece.data(), {count}, sum.options());
-  const double share = 1.0 / ranks_;
-  // No operator that makes a tensor, not even of one number: where all leave at once, that would be gone.
-  if (first) std::memset(pinned.value().at, 0, piece.size());
-  into.add_(added, share);
   return {};
 }
 
