@@ -113,7 +113,10 @@ ssize_t write_from(std::span<const iovec> buffers, BufferOwner& owner, Call call
 }
 
 int count_of(std::span<iovec> piece) { return static_cast<int>(piece.size()); }
-off64_t past(off64_t offset, Bytes done) { return offset + static_cast<off64_t>(done); }
+// -1 is where the file is, and stays it.
+off64_t past(off64_t offset, Bytes done) {
+  return offset == -1 ? -1 : offset + static_cast<off64_t>(done);
+}
 iovec one(const void* buffer, size_t bytes) { return {const_cast<void*>(buffer), bytes}; }
 
 ssize_t our_readv(int fd, const iovec* list, int count) {
@@ -137,6 +140,15 @@ ssize_t our_preadv(int fd, const iovec* list, int count, off64_t offset) {
   if (owner == nullptr) return ::preadv64(fd, list, count, offset);
   return read_into(fd, buffers, *owner, [&](std::span<iovec> piece, Bytes done) {
     return ::preadv64(fd, piece.data(), count_of(piece), past(offset, done));
+  });
+}
+
+ssize_t our_preadv2(int fd, const iovec* list, int count, off64_t offset, int flags) {
+  const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::preadv64v2(fd, list, count, offset, flags);
+  return read_into(fd, buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+    return ::preadv64v2(fd, piece.data(), count_of(piece), past(offset, done), flags);
   });
 }
 
@@ -167,6 +179,15 @@ ssize_t our_pwritev(int fd, const iovec* list, int count, off64_t offset) {
   if (owner == nullptr) return ::pwritev64(fd, list, count, offset);
   return write_from(buffers, *owner, [&](std::span<iovec> piece, Bytes done) {
     return ::pwritev64(fd, piece.data(), count_of(piece), past(offset, done));
+  });
+}
+
+ssize_t our_pwritev2(int fd, const iovec* list, int count, off64_t offset, int flags) {
+  const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
+  Session* session = owner_of(buffers);
+  if (session == nullptr) return ::pwritev64v2(fd, list, count, offset, flags);
+  return write_from(buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+    return ::pwritev64v2(fd, piece.data(), count_of(piece), past(offset, done), flags);
   });
 }
 
@@ -331,12 +352,16 @@ std::vector<Redirection> redirections() {
       {"pread64", at(&our_pread)},
       {"preadv", at(&our_preadv)},
       {"preadv64", at(&our_preadv)},
+      {"preadv2", at(&our_preadv2)},
+      {"preadv64v2", at(&our_preadv2)},
       {"write", at(&our_write)},
       {"writev", at(&our_writev)},
       {"pwrite", at(&our_pwrite)},
       {"pwrite64", at(&our_pwrite)},
       {"pwritev", at(&our_pwritev)},
       {"pwritev64", at(&our_pwritev)},
+      {"pwritev2", at(&our_pwritev2)},
+      {"pwritev64v2", at(&our_pwritev2)},
       {"recv", at(&our_recv)},
       {"recvfrom", at(&our_recvfrom)},
       {"recvmsg", at(&our_recvmsg)},

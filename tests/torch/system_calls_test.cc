@@ -105,6 +105,11 @@ constexpr std::array kToFile = {
            });
          }},
     Call{"pwritev", [](int fd, List list) { return pwritev(fd, list.data(), count_of(list), 0); }},
+    // What Python's os.pwritev() calls. At -1 is where the file is, which moves on.
+    Call{"pwritev2",
+         [](int fd, List list) { return pwritev2(fd, list.data(), count_of(list), 0, 0); }},
+    Call{"pwritev2_on",
+         [](int fd, List list) { return pwritev2(fd, list.data(), count_of(list), -1, 0); }},
     Call{"fwrite", [](int fd, List list) { return by_stream(fd, list, "wb", 1, false); }},
     Call{"fwrite8", [](int fd, List list) { return by_stream(fd, list, "wb", 8, false); }},
 };
@@ -125,6 +130,10 @@ constexpr std::array kFromFile = {
            });
          }},
     Call{"preadv", [](int fd, List list) { return preadv(fd, list.data(), count_of(list), 0); }},
+    Call{"preadv2",
+         [](int fd, List list) { return preadv2(fd, list.data(), count_of(list), 0, 0); }},
+    Call{"preadv2_on",
+         [](int fd, List list) { return preadv2(fd, list.data(), count_of(list), -1, 0); }},
     Call{"fread", [](int fd, List list) { return by_stream(fd, list, "rb", 1, true); }},
     Call{"fread8", [](int fd, List list) { return by_stream(fd, list, "rb", 8, true); }},
 };
