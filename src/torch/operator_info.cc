@@ -64,6 +64,11 @@ bool is_pointwise(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::pointwise) || kNames.contains(op.schema().name());
 }
 
+// Those with a kernel of oneDNN for contiguous tensors and one of torch's own for others.
+bool depends_on_layout(const std::string& name) {
+  return name == "aten::gelu" || name == "aten::gelu_" || name == "aten::gelu_backward";
+}
+
 // Its sums are over whole tensors. A vector's update waits like our others. A matrix's runs at once: what waits must be hidden
 // until then, and states of rows and columns are nearly always too small to be managed, and are of other shapes (deferred.cc).
 bool needs_whole_tensors(const std::string& name) { return name == "bottomless::adafactor_"; }
@@ -106,6 +111,7 @@ OperatorInfo work_out(const c10::OperatorHandle& op) {
   OperatorInfo info;
   info.name = schema.name();
   info.ours = starts_with(info.name, "bottomless::");
+  info.by_layout = depends_on_layout(info.name);
   bool writes = false;
   for (const c10::Argument& argument : schema.arguments()) {
     info.writes.push_back(is_write(argument));

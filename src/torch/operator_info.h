@@ -32,6 +32,7 @@ struct OperatorInfo {
   std::string name;
   Handling handling = Handling::pinned;
   Tiling tiling = Tiling::none;
+  bool by_layout = false;    // other bits for a contiguous tensor: a tile would be one
   bool ours = false;         // an optimizer's (optimizer_operators.cc): checks its arguments itself
   bool deferrable = false;   // an update in place that may wait until somebody looks: deferred.h
   std::vector<bool> writes;  // per argument: the schema says that it is written to

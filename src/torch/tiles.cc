@@ -188,6 +188,7 @@ bool run_in_tiles(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
   torch::jit::Stack arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
   std::optional<Common> common = common_shape(arguments, info);
   if (!common || !keeps_strides(op, arguments, *common)) return false;
+  if (info.by_layout && !common->model.is_contiguous()) return false;
   if (info.tiling == Tiling::pointwise_new) {
     arguments.emplace_back(new_result(op, keys, info, arguments, *common));
     common->bytes += arguments.back().toTensor().nbytes();

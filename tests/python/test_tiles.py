@@ -154,6 +154,13 @@ OTHERS = {
     "broadcast": lambda x, y, z: x.unsqueeze(0) + y[:3].unsqueeze(1).expand(3, 1)[:1],
     "transposed": lambda x, y, z: (x[:999_999].view(999, 1001).t() * y[:999_999].view(1001, 999)),
     "transposed-alike": lambda x, y, z: torch.tanh(x[:999_999].view(999, 1001).t()) + z[:999_999].view(999, 1001).t(),
+    # oneDNN's kernels for what is contiguous, torch's own for the rest
+    "transposed-gelu": lambda x, y, z: F.gelu(x[:999_999].view(999, 1001).t()),
+    "transposed-gelu-in-place": lambda x, y, z: torch.ops.aten.gelu_(x[:999_999].clone().view(999, 1001).t()),
+    "transposed-gelu-backward": lambda x, y, z: torch.ops.aten.gelu_backward(
+        x[:999_999].view(999, 1001).t(), y[:999_999].view(999, 1001).t()
+    ),
+    "channels-last-gelu": lambda x, y, z: F.gelu(images(x).contiguous(memory_format=torch.channels_last)),
     "contiguous": lambda x, y, z: x[:999_999].view(999, 1001).t().contiguous().view(-1),
     "contiguous-clone": lambda x, y, z: x.view(1, -1).clone(memory_format=torch.contiguous_format).view(-1),
     "channels-last": lambda x, y, z: torch.exp(images(x).contiguous(memory_format=torch.channels_last)),
