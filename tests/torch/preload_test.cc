@@ -51,5 +51,26 @@ INSTANTIATE_TEST_SUITE_P(, UnmarkedLoop, testing::Values(0, 4, 3), [](const auto
   return "EvaluationEvery" + std::to_string(info.param);
 });
 
+// Threads of its own, files that libtorch writes and reads, two optimizers: in the least limit, also leaving at once.
+TEST(AdversarialLoop, HasTheSameBits) {
+  const TemporaryDirectory files;
+  const std::string program = std::string(ADVERSARIAL_LOOP) + " " + files.path().string();
+  const Outcome plain = run("MKL_CBWR=COMPATIBLE " + program);
+  ASSERT_EQ(plain.code, 0);
+  for (const char* eagerly : {"0", "1"}) {
+    const TemporaryDirectory disk;
+    const Outcome limited =
+        run("MKL_CBWR=COMPATIBLE BOTTOMLESS_EVICT_EAGERLY=" + std::string(eagerly) +
+            " " BOTTOMLESS_PROGRAM " run --memory 8MiB --json --disk " + disk.path().string() +
+            " " + program);
+    ASSERT_EQ(limited.code, 0);
+    const size_t last = limited.out.rfind('\n', limited.out.size() - 2) + 1;
+    const auto stats = nlohmann::json::parse(limited.out.substr(last));
+    EXPECT_EQ(limited.out.substr(0, last), plain.out);
+    EXPECT_GT(stats["evictions"].get<int>(), 0) << stats;
+    EXPECT_GT(stats["written_bytes"].get<int64_t>(), 0) << stats;
+  }
+}
+
 }  // namespace
 }  // namespace bottomless
