@@ -13,8 +13,8 @@ for stage in "${stages[@]}"; do [ "$pattern" = "$stage" ] && stages=("$stage") p
 install_packages "${base_packages[@]}" clang clang-format clang-tidy libclang-rt-dev libgtest-dev libbenchmark-dev iproute2 \
   openmpi-bin python3
 # Those that others' models are made with: a new release has broken a configuration before.
-install_python_packages transformers==5.23.0 accelerate==1.15.0 peft==0.21.2 lightning==2.6.6 safetensors sentencepiece expecttest \
-  pytest pytest-xdist scikit-build-core tensorboard
+install_python_packages transformers==5.23.0 accelerate==1.15.0 peft==0.21.2 lightning==2.6.6 trl==1.16.0 safetensors sentencepiece \
+  expecttest pytest pytest-xdist scikit-build-core tensorboard
 
 # run_ctest PRESET [ctest options]: one line when all is well, what failed and how otherwise.
 run_ctest() {
