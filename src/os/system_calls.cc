@@ -145,9 +145,9 @@ ssize_t our_preadv(int fd, const iovec* list, int count, off64_t offset) {
 
 ssize_t our_preadv2(int fd, const iovec* list, int count, off64_t offset, int flags) {
   const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::preadv64v2(fd, list, count, offset, flags);
-  return read_into(fd, buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::preadv64v2(fd, list, count, offset, flags);
+  return read_into(fd, buffers, *owner, [&](std::span<iovec> piece, Bytes done) {
     return ::preadv64v2(fd, piece.data(), count_of(piece), past(offset, done), flags);
   });
 }
@@ -184,9 +184,9 @@ ssize_t our_pwritev(int fd, const iovec* list, int count, off64_t offset) {
 
 ssize_t our_pwritev2(int fd, const iovec* list, int count, off64_t offset, int flags) {
   const std::span buffers(list, static_cast<size_t>(std::max(count, 0)));
-  Session* session = owner_of(buffers);
-  if (session == nullptr) return ::pwritev64v2(fd, list, count, offset, flags);
-  return write_from(buffers, *session, [&](std::span<iovec> piece, Bytes done) {
+  BufferOwner* owner = owner_of(buffers);
+  if (owner == nullptr) return ::pwritev64v2(fd, list, count, offset, flags);
+  return write_from(buffers, *owner, [&](std::span<iovec> piece, Bytes done) {
     return ::pwritev64v2(fd, piece.data(), count_of(piece), past(offset, done), flags);
   });
 }
