@@ -350,11 +350,12 @@ TEST_F(SystemCalls, OfManyThreadsWhileSignalsArrive) {
 
 TEST_F(SystemCalls, OfALibraryThatIsLoadedLaterWhileOthersMoveData) {
   std::byte* at = rig().filled(kLargest, 1);
+  const std::byte* others = rig().filled(kLargest, 2);
   std::atomic<bool> done{false};
   std::thread other([&] {
     const UniqueFd file = temporary_file();
     while (!done.load()) {
-      ASSERT_EQ(libc().pwrite(file.get(), at, kLargest, 0), static_cast<ssize_t>(kLargest));
+      ASSERT_EQ(libc().pwrite(file.get(), others, kLargest, 0), static_cast<ssize_t>(kLargest));
       notice_new_libraries();
     }
   });
