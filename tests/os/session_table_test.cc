@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -38,13 +39,16 @@ class CountingEngine {
 
 class CountingSession {
  public:
-  CountingSession(uint64_t serial, std::span<const std::byte> addresses)
-      : serial_(serial), engine_(addresses) {
+  // `taken` while it lives.
+  CountingSession(uint64_t serial, std::span<const std::byte> addresses, bool& taken)
+      : serial_(serial), engine_(addresses), taken_(taken) {
     ++alive;
+    taken_ = true;
   }
   ~CountingSession() {
     serial_ = 0;  // whoever reads it now reads what is being destroyed: a race, to ThreadSanitizer
     --alive;
+    taken_ = false;
   }
   CountingEngine& engine() { return engine_; }
   Bytes memory() const { return 100 + serial_; }
@@ -55,17 +59,19 @@ class CountingSession {
  private:
   uint64_t serial_;
   CountingEngine engine_;
+  bool& taken_;
 };
 
 using Table = BasicSessionTable<CountingSession>;
 
 class Sessions : public testing::Test {
  protected:
-  // Ranges come again, as those of address spaces do.
+  // Ranges come again, as those of address spaces do, but two that live have different ones.
   CountingSession* open() {
-    const size_t range = ++serial_ % (Table::kMost + 1);
+    size_t range = ++serial_ % taken_.size();
+    while (taken_[range]) range = (range + 1) % taken_.size();
     return table_.publish(std::make_unique<CountingSession>(
-        serial_, std::span(memory_).subspan(range * kRange, kRange)));
+        serial_, std::span(memory_).subspan(range * kRange, kRange), taken_[range]));
   }
   void in_threads(int count, const std::function<void(int)>& body,
                   const std::function<void()>& meanwhile) {
@@ -80,6 +86,7 @@ class Sessions : public testing::Test {
   }
 
   std::vector<std::byte> memory_ = std::vector<std::byte>((Table::kMost + 1) * kRange);
+  std::array<bool, Table::kMost + 1> taken_{};  // by range
   uint64_t serial_ = 0;
   std::atomic<bool> stop_{false};
   Table table_;
@@ -195,8 +202,6 @@ TEST_F(Sessions, AStorageOfAClosedOneIsFoundWhileOthersAreOpenedAndClosed) {
       table_.set_current(open());
       table_.clear_current();
       table_.retire();
-      ++serial_;
-      if ((serial_ + 1) % (Table::kMost + 1) == 1) ++serial_;  // the range of the closed one
     }
   });
   EXPECT_EQ(lost.load(), 0u) << "of " << asked.load();
