@@ -13,7 +13,7 @@
 #include <iostream>
 #include <string>
 
-#include "train/model_directory.h"
+#include "train/files/model_directory.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "torch/tiles.h"
+#include "torch/intercept/tiles.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>

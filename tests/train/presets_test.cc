@@ -1,4 +1,4 @@
-#include "train/presets.h"
+#include "train/models/presets.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "train/lora.h"
+#include "train/models/lora.h"
 
 namespace bottomless::train {
 namespace {

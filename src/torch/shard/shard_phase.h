@@ -1,0 +1,21 @@
+// What a rank is at, for others who wait for it.
+// Thread-safety: one at a time lives on the thread that its sharding is used from.
+#pragma once
+#include "torch/shard/sharding.h"
+
+namespace bottomless {
+
+class Sharding::Doing {
+ public:
+  Doing(Sharding& sharding, const char* what)
+      : sharding_(sharding), before_(sharding.phase_.exchange(what, std::memory_order_relaxed)) {}
+  ~Doing() { sharding_.phase_.store(before_, std::memory_order_relaxed); }
+  Doing(const Doing&) = delete;
+  Doing& operator=(const Doing&) = delete;
+
+ private:
+  Sharding& sharding_;
+  const char* before_;
+};
+
+}  // namespace bottomless
