@@ -129,7 +129,7 @@ bool Exchange::all_parted() const {
 }
 
 Error Exchange::lost(int peer, const std::string& what) const {
-  const std::string doing = options_.doing();  // may take locks of its own
+  const std::string phase = options_.phase();  // may take locks of its own
   MutexLock lock(mutex_);
   std::string text = what + ": ";
   if (broken_by_) {
@@ -141,7 +141,7 @@ Error Exchange::lost(int peer, const std::string& what) const {
     const std::optional<Error>& gone = this->peer(peer).gone;
     text += "rank " + std::to_string(peer) + ' ' + (gone ? gone->message : "cannot be reached");
   }
-  return {Code::io, text + "; rank " + std::to_string(rank()) + " was at: " + doing};
+  return {Code::io, text + "; rank " + std::to_string(rank()) + " was at: " + phase};
 }
 
 void Exchange::wake_all() {
@@ -312,7 +312,7 @@ Result<void> Exchange::wait(const std::string& what, const std::function<bool()>
     const std::string status = other ? ask_status(who) : "this rank itself";
     return Error{Code::io, what + ": nothing from rank " + std::to_string(who) + " for " +
                                words(options_.deadline) + " (the deadline); it is at: " + status +
-                               "; rank " + std::to_string(rank()) + " is at: " + options_.doing()};
+                               "; rank " + std::to_string(rank()) + " is at: " + options_.phase()};
   }
 }
 
@@ -396,11 +396,11 @@ void Exchange::report_late(const std::vector<Late>& late) {
         continue;
       what = found->second.pull.what;
     }
-    const std::string doing = options_.doing();
+    const std::string phase = options_.phase();
     finish(id, Error{Code::io, what + ": no answer from rank " + std::to_string(from) + " for " +
                                    words(options_.deadline) + " (the deadline); it is at: " +
-                                   (from == rank() ? doing : statuses[from]) + "; rank " +
-                                   std::to_string(rank()) + " is at: " + doing});
+                                   (from == rank() ? phase : statuses[from]) + "; rank " +
+                                   std::to_string(rank()) + " is at: " + phase});
   }
 }
 

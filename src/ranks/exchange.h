@@ -55,7 +55,7 @@ struct ExchangeOptions {
   int ranks_per_node = 0;              // for stats: so many consecutive ones; 0: all are one node
   std::function<void(int from, const Notice&)> noticed = [](int, const Notice&) {};
   std::function<void()> serving = [] {};  // called first by the threads that answer
-  std::function<std::string()> doing = [] { return std::string(); };  // for others who wonder
+  std::function<std::string()> phase = [] { return std::string(); };  // for others who wonder
   const Clock* clock = &Clock::steady();                              // of the deadline
 };
 

@@ -291,7 +291,7 @@ void Exchange::speak_to(int to) {
       next = peer.unsaid.front();
       peer.unsaid.pop_front();
     }
-    const std::string status = next.kind == MessageKind::status ? options_.doing() : std::string();
+    const std::string status = next.kind == MessageKind::status ? options_.phase() : std::string();
     if (Result<void> said = deliver(to, next, as_bytes(status)); !said.ok()) {
       give_up_on(to, unreachable(said.error()));
       break;

@@ -70,7 +70,7 @@ TEST(ExchangeFailure, APeerThatDiesAtAnySendEndsEveryWaitAndIsNamed) {
 TEST(ExchangeFailure, AnAnswerThatIsLateNamesWhoAndWhatAndWhatItIsDoing) {
   std::atomic<int> asked{0};
   Exchanges ranks(3, [&](int rank, ExchangeOptions& options) {
-    options.doing = [&asked, rank] {
+    options.phase = [&asked, rank] {
       asked += rank == 1;
       return "thought " + std::to_string(rank);
     };
@@ -313,7 +313,7 @@ TEST(ExchangeFailure, WhoWaitsForARankThatHasLeftIsTold) {
 TEST(ExchangeFailure, WhatARankIsDoingMayTakeLocks) {
   std::mutex mutex;
   Exchanges ranks(2, [&](int, ExchangeOptions& options) {
-    options.doing = [&] {
+    options.phase = [&] {
       std::lock_guard lock(mutex);
       return std::string();  // of no words
     };

@@ -67,7 +67,7 @@ struct Exchanges {
 };
 
 inline void with_thoughts(int rank, ExchangeOptions& options) {
-  options.doing = [rank] { return "thought " + std::to_string(rank); };
+  options.phase = [rank] { return "thought " + std::to_string(rank); };
 }
 
 // A pull whose outcome can be waited for.

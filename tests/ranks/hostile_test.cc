@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "ranks/exchanges.h"
-#include "ranks/meeting.h"
 #include "ranks/message.h"
+#include "ranks/rendezvous.h"
 
 namespace bottomless {
 namespace {
@@ -245,11 +245,11 @@ TEST(Hostile, WhoAsksForTooMuchAtOnceIsGivenUp) {
 
 TEST(Hostile, WhoHasTooMuchToSayInAMeetingIsNamed) {
   Hostile ranks(2, Of::meetings);
-  Result<std::unique_ptr<Meeting>> meeting =
-      Meeting::start(ranks.network.of(0), {.purpose = "meet"});
-  ASSERT_TRUE(meeting.ok());
+  Result<std::unique_ptr<Rendezvous>> rendezvous =
+      Rendezvous::start(ranks.network.of(0), {.purpose = "meet"});
+  ASSERT_TRUE(rendezvous.ok());
   ranks.say(0, {.kind = MessageKind::notice, .key = 0, .version = 1, .offset = kHuge});
-  const auto heard = meeting.value()->meet(pattern(8, 1));
+  const auto heard = rendezvous.value()->meet(pattern(8, 1));
   ASSERT_FALSE(heard.ok());
   EXPECT_NE(heard.error().message.find("meet: rank 1 has 16777216 TiB to say"), std::string::npos)
       << heard.error().message;

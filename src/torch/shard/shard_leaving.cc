@@ -11,7 +11,7 @@
 namespace bottomless {
 
 void Sharding::part(Model model) {
-  const Doing doing(*this, "parting from the others");
+  const Phase phase(*this, "parting from the others");
   for (const Parameter& parameter : parameters_) {
     if (model == Model::forgotten || parameter.gather == nullptr) continue;
     // What somebody has written to is not dropped any more.
@@ -49,7 +49,7 @@ std::optional<int> Sharding::guide() const {
 }
 
 Sharding::Others Sharding::await_others() {
-  const Doing doing(*this, "done, waiting for the others to leave");
+  const Phase phase(*this, "done, waiting for the others to leave");
   follows_ = true;
   const uint64_t step = step_.load(std::memory_order_relaxed) + 1;
   {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "ranks/shard_roles.h"
-#include "torch/runtime/compute_alone.h"
 #include "torch/errors.h"
 #include "torch/intercept/managed.h"
+#include "torch/runtime/compute_alone.h"
 #include "torch/runtime/process.h"
 #include "torch/shard/sharding.h"
 
@@ -85,7 +85,7 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
                    .ranks_per_node = options.ranks_per_node,
                    .noticed = [this](int from, const Notice& notice) { noticed(from, notice); },
                    .serving = compute_alone,
-                   .doing = [this] { return describe(); }});
+                   .phase = [this] { return describe(); }});
   if (!exchange.ok()) throw_error(exchange.error());
   exchange_ = std::move(exchange).value();
   check(reduction_->start(*exchange_));

@@ -5,13 +5,13 @@
 
 namespace bottomless {
 
-class Sharding::Doing {
+class Sharding::Phase {
  public:
-  Doing(Sharding& sharding, const char* what)
+  Phase(Sharding& sharding, const char* what)
       : sharding_(sharding), before_(sharding.phase_.exchange(what, std::memory_order_relaxed)) {}
-  ~Doing() { sharding_.phase_.store(before_, std::memory_order_relaxed); }
-  Doing(const Doing&) = delete;
-  Doing& operator=(const Doing&) = delete;
+  ~Phase() { sharding_.phase_.store(before_, std::memory_order_relaxed); }
+  Phase(const Phase&) = delete;
+  Phase& operator=(const Phase&) = delete;
 
  private:
   Sharding& sharding_;

@@ -85,13 +85,13 @@ void Sharding::begin_renewal() {
 }
 
 void Sharding::end_renewal() {
-  const Doing doing(*this, "fetching new parameters");
+  const Phase phase(*this, "fetching new parameters");
   for (size_t i = 0; i < parameters_.size(); ++i) renew(i);
   fetch_small(std::vector<bool>(parameters_.size(), true));
 }
 
 void Sharding::adopt_writes() {
-  const Doing doing(*this, "taking over what was written to parameters");
+  const Phase phase(*this, "taking over what was written to parameters");
   at::Tensor written = at::zeros({static_cast<int64_t>(size())}, at::kDouble);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (was_written(parameters_[i])) written[static_cast<int64_t>(i)] = 1.0;

@@ -33,7 +33,7 @@ void Sharding::forget_values() {
 }
 
 at::Tensor Sharding::sum_over_ranks(const at::Tensor& values) {
-  const Doing doing(*this, "exchanging sums");
+  const Phase phase(*this, "exchanging sums");
   const at::Tensor own = values.to(at::kDouble).contiguous().clone();
   const Exchange::Key key = offer_values(own, ranks() - 1);
   check(exchange_->tell_all({kSums, values_asked_, 0}));
@@ -52,7 +52,7 @@ at::Tensor Sharding::sum_over_ranks(const at::Tensor& values) {
 }
 
 void Sharding::copy_from_first(const at::Tensor& tensor) {
-  const Doing doing(*this, "taking buffers over from rank 0");
+  const Phase phase(*this, "taking buffers over from rank 0");
   const at::Tensor copy = tensor.contiguous().clone();
   const Exchange::Key key = offer_values(copy, rank() == 0 ? ranks() - 1 : 0);
   if (rank() != 0 && copy.nbytes() > 0) {
@@ -66,7 +66,7 @@ std::vector<std::string> Sharding::exchange_texts(const std::string& own) {
   at::Tensor lengths = at::zeros({ranks()}, at::kDouble);
   lengths[rank()] = static_cast<double>(own.size());
   lengths = sum_over_ranks(lengths);
-  const Doing doing(*this, "telling others of a checkpoint");
+  const Phase phase(*this, "telling others of a checkpoint");
   const auto kept = std::make_shared<std::string>(own);
   const at::Tensor text = at::from_blob(
       kept->data(), {static_cast<int64_t>(own.size())}, [kept](void*) {}, at::kByte);

@@ -87,7 +87,7 @@ void Sharding::contribute(size_t parameter, const at::Tensor& gradient) {
 }
 
 std::vector<at::Tensor> Sharding::reduce() {
-  const Doing doing(*this, "waiting until all gradients are reduced");
+  const Phase phase(*this, "waiting until all gradients are reduced");
   contributed_ = false;
   reduced_ = true;
   check(reduction_->end_round());
@@ -128,7 +128,7 @@ std::optional<int> Sharding::waits_for_a_sum_before(uint64_t step) const {
 std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched) {
   std::vector<at::Tensor> sums(parameters_.size());
   if (contributed_ || !reduced_) sums = reduce();
-  const Doing doing(*this, "waiting until all ranks begin the step");
+  const Phase phase(*this, "waiting until all ranks begin the step");
   if (node_shares_) {
     if (std::optional<Error> failed = node_shares_->failure()) throw_error(*failed);
   }
@@ -190,7 +190,7 @@ std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched)
 }
 
 void Sharding::end_step() {
-  const Doing doing(*this, "fetching what the step has changed");
+  const Phase phase(*this, "fetching what the step has changed");
   std::vector<bool> changed_now(parameters_.size(), false);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!reduction_->changed(i) && !written_[i]) continue;

@@ -23,9 +23,9 @@
 #include "base/mutex.h"
 #include "ranks/gather.h"
 #include "ranks/node_shares.h"
+#include "torch/runtime/session.h"
 #include "torch/shard/c10d_transport.h"
 #include "torch/shard/reduced_tensors.h"
-#include "torch/runtime/session.h"
 
 namespace bottomless {
 
@@ -115,7 +115,7 @@ class Sharding {
     NodeShares::Kept* within_node = nullptr;
     uint64_t version = 1;
   };
-  class Doing;
+  class Phase;
 
   void plan(const ShardingOptions& options);
   void compare_models();

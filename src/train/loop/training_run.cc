@@ -61,7 +61,7 @@ NamedTensors TrainingRun::kept_parameters() const {
 }
 
 Result<void> TrainingRun::save_checkpoint() {
-  is_at("writing the checkpoint");
+  set_phase("writing the checkpoint");
   const data::Position& at = loader_->position();
   const Result<std::string> config = to_json(config_, dtype_of(options_.precision).value());
   if (!config.ok()) return config.error();
@@ -209,7 +209,7 @@ Result<void> TrainingRun::run() {
   uint64_t saved = step_;
   auto saved_at = begin;
   while (step_ < steps_ && !is_told_to_stop(interruption)) {
-    is_at("training");
+    set_phase("training");
     const double rate = data::rate_at(schedule, step_);
     const auto start = std::chrono::steady_clock::now();
     const StepOutcome outcome = trainer.step(step_, rate, *loader_);
@@ -222,7 +222,7 @@ Result<void> TrainingRun::run() {
       return every > 0 && step_ % static_cast<uint64_t>(every) == 0;
     };
     if (evaluation_rows_ && (step_ == steps_ || is_time(options_.evaluate_every))) {
-      is_at("evaluating");
+      set_phase("evaluating");
       last_->evaluation_loss = trainer.evaluate(*evaluation_rows_);
     }
     if (Result<void> recorded = ranks_.agree(journal ? journal->record(*last_) : Result<void>());
@@ -251,7 +251,7 @@ Result<void> TrainingRun::run() {
   const bool writes = ranks_.is_first();
   if (Result<void> done = ranks_.agree(writes ? journal->write_page() : Result<void>()); !done.ok())
     return done;
-  if (runtime_) stats_ = ranks_.all_say(to_json(runtime_->stats()));
+  if (runtime_) stats_ = ranks_.all_gather(to_json(runtime_->stats()));
   if (step_ < steps_) {
     say(step_ == 0 ? "stopped before the first step: there is nothing to resume, start it again"
                    : "stopped after step " + std::to_string(step_) + " of " +
@@ -272,11 +272,11 @@ Result<void> TrainingRun::begin_journal(std::optional<journal::RunJournal>& jour
 
 Result<void> TrainingRun::write_model() {
   constexpr const char* kWriting = "writing the model";
-  is_at(kWriting);
+  set_phase(kWriting);
   const SaveOptions options{
       .dtype = dtype_of(options_.precision).value(),
       .tokenizer = tokenizer_directory_,
-      .progress = [this](const std::string& tensor) { is_at(kWriting, tensor); }};
+      .progress = [this](const std::string& tensor) { set_phase(kWriting, tensor); }};
   if (adapters_ != nullptr) {
     if (Result<void> done = adapters_->write(directory_.adapter(), options_.model); !done.ok())
       return done;

@@ -22,14 +22,14 @@
 #include "report/metrics.h"
 #include "tokenizers/tokenizer.h"
 #include "train/loop/interruption.h"
+#include "train/loop/resident_peaks.h"
+#include "train/loop/run_checkpoint.h"
+#include "train/loop/trainer.h"
 #include "train/models/lora.h"
 #include "train/setup/machine_speed.h"
 #include "train/setup/ranks.h"
-#include "train/loop/resident_peaks.h"
-#include "train/loop/run_checkpoint.h"
 #include "train/setup/run_directory.h"
 #include "train/setup/train_options.h"
-#include "train/loop/trainer.h"
 
 namespace bottomless::train {
 
@@ -58,7 +58,7 @@ class TrainingRun {
   Result<void> one_then_all(const Part& part);
   Result<void> all_do(const Part& part);
   // Tells ranks that wait what this one is at. `how_far`: in that.
-  void is_at(const std::string& what, const std::string& how_far = "");
+  void set_phase(const std::string& what, const std::string& how_far = "");
   Result<void> open_tokenizer();
   Result<void> open_data();
   Result<void> open_model();

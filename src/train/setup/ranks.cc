@@ -8,22 +8,22 @@
 #include <utility>
 
 #include "os/started_rank.h"
-#include "ranks/meeting.h"
-#include "torch/shard/c10d_transport.h"
+#include "ranks/rendezvous.h"
 #include "torch/errors.h"
 #include "torch/runtime/process.h"
+#include "torch/shard/c10d_transport.h"
 
 namespace bottomless::train {
 
 struct Ranks::Connection {
   explicit Connection(c10::intrusive_ptr<c10d::Backend> backend) : transport(std::move(backend)) {}
   ~Connection() {
-    meeting.reset();
+    rendezvous.reset();
     if (session) (*session)->engine().discharge(charged);
   }
 
   C10dTransport transport;
-  std::unique_ptr<Meeting> meeting;
+  std::unique_ptr<Rendezvous> rendezvous;
   std::optional<SessionUse> session;  // that is charged
   Bytes charged = 0;
 };
@@ -42,11 +42,11 @@ Result<Ranks> Ranks::join(std::chrono::seconds deadline) {
   ranks.count_ = started.value()->ranks;
   ranks.deadline_ = deadline;
   ranks.connection_ = std::make_unique<Connection>(ranks.connect());
-  Result<std::unique_ptr<Meeting>> meeting = Meeting::start(
+  Result<std::unique_ptr<Rendezvous>> rendezvous = Rendezvous::start(
       ranks.connection_->transport,
       {.purpose = "train on " + std::to_string(ranks.count_) + " ranks", .deadline = deadline});
-  if (!meeting.ok()) return meeting.error();
-  ranks.connection_->meeting = std::move(meeting).value();
+  if (!rendezvous.ok()) return rendezvous.error();
+  ranks.connection_->rendezvous = std::move(rendezvous).value();
   return ranks;
 }
 
@@ -56,7 +56,7 @@ Result<void> Ranks::charge_to_limit() {
   if (connection_ == nullptr) return {};
   SessionUse session = Process::get().sessions().use_current();
   if (!session) return {};
-  const Bytes own = Meeting::own_memory(count_);
+  const Bytes own = Rendezvous::own_memory(count_);
   if (Result<void> charged = session->engine().charge(own, nullptr, "speaking with other ranks");
       !charged.ok())
     return charged;
@@ -65,18 +65,18 @@ Result<void> Ranks::charge_to_limit() {
   return {};
 }
 
-void Ranks::is_at(const std::string& what) {
-  if (connection_ != nullptr) connection_->meeting->is_at(what);
+void Ranks::set_phase(const std::string& what) {
+  if (connection_ != nullptr) connection_->rendezvous->set_phase(what);
 }
 
-void Ranks::goes_on() {
-  if (connection_ != nullptr) connection_->meeting->goes_on();
+void Ranks::heartbeat() {
+  if (connection_ != nullptr) connection_->rendezvous->heartbeat();
 }
 
 // What each says, by rank.
 std::vector<std::vector<std::byte>> Ranks::gather(std::span<const std::byte> own) {
   if (connection_ == nullptr) return {{own.begin(), own.end()}};
-  Result<std::vector<std::vector<std::byte>>> heard = connection_->meeting->meet(own);
+  Result<std::vector<std::vector<std::byte>>> heard = connection_->rendezvous->meet(own);
   if (!heard.ok()) throw_error(heard.error());
   return std::move(heard).value();
 }
@@ -93,7 +93,7 @@ std::vector<double> Ranks::sum(const std::vector<double>& values) {
 
 bool Ranks::any(bool here) { return sum({here ? 1.0 : 0.0}).front() > 0; }
 
-std::vector<std::string> Ranks::all_say(const std::string& text) {
+std::vector<std::string> Ranks::all_gather(const std::string& text) {
   std::vector<std::string> said;
   for (const std::vector<std::byte>& bytes : gather(std::as_bytes(std::span(text))))
     said.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -101,7 +101,7 @@ std::vector<std::string> Ranks::all_say(const std::string& text) {
 }
 
 Result<void> Ranks::agree(const Result<void>& here) {
-  const std::vector<std::string> said = all_say(here.ok() ? "" : here.error().message);
+  const std::vector<std::string> said = all_gather(here.ok() ? "" : here.error().message);
   for (size_t rank = 0; rank < said.size(); ++rank) {
     if (said[rank].empty()) continue;
     const Code code = here.ok() ? Code::io : here.error().code;

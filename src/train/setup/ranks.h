@@ -39,14 +39,14 @@ class Ranks {
   Result<void> charge_to_limit();
 
   // What this rank is at, for those who wait for it, and that it goes on: they wait longer than the deadline then.
-  void is_at(const std::string& what);
-  void goes_on();
+  void set_phase(const std::string& what);
+  void heartbeat();
 
   // Over all ranks, element by element, in the order of ranks.
   std::vector<double> sum(const std::vector<double>& values);
   bool any(bool here);
   // What each has said, by rank.
-  std::vector<std::string> all_say(const std::string& text);
+  std::vector<std::string> all_gather(const std::string& text);
   // Done where all are done. The first rank's error is everybody's.
   Result<void> agree(const Result<void>& here);
 

@@ -13,14 +13,14 @@
 #include "report/estimate_table.h"
 #include "tokenizers/bpe/bpe_trainer.h"
 #include "torch/runtime/session.h"
-#include "train/updates/local_updates.h"
-#include "train/setup/machine_speed.h"
 #include "train/files/model_directory.h"
-#include "train/setup/network_speed.h"
-#include "train/models/presets.h"
-#include "train/updates/sharded_updates.h"
-#include "train/setup/token_encoder.h"
 #include "train/loop/training_run.h"
+#include "train/models/presets.h"
+#include "train/setup/machine_speed.h"
+#include "train/setup/network_speed.h"
+#include "train/setup/token_encoder.h"
+#include "train/updates/local_updates.h"
+#include "train/updates/sharded_updates.h"
 
 namespace bottomless::train {
 namespace {
@@ -90,10 +90,10 @@ void TrainingRun::say(const std::string& text) {
   if (progress_) progress_->say(text);
 }
 
-void TrainingRun::is_at(const std::string& what, const std::string& how_far) {
+void TrainingRun::set_phase(const std::string& what, const std::string& how_far) {
   const uint64_t begun = std::min(step_ + 1, std::max<uint64_t>(steps_, 1));
   const std::string when = (model_ == nullptr ? "before step " : "step ") + std::to_string(begun);
-  ranks_.is_at(when + ", " + what + (how_far.empty() ? "" : " (" + how_far + ")"));
+  ranks_.set_phase(when + ", " + what + (how_far.empty() ? "" : " (" + how_far + ")"));
 }
 
 Result<void> TrainingRun::prepare() {
@@ -118,14 +118,14 @@ Result<void> TrainingRun::prepare() {
 }
 
 Result<void> TrainingRun::all_do(const Part& part) {
-  is_at(part.what);
+  set_phase(part.what);
   const Result<void> done = (this->*part.work)();
-  is_at(std::string("done with ") + part.what);
+  set_phase(std::string("done with ") + part.what);
   return ranks_.agree(done);
 }
 
 Result<void> TrainingRun::one_then_all(const Part& part) {
-  is_at((ranks_.is_first() ? "" : "waiting for rank 0: ") + std::string(part.what));
+  set_phase((ranks_.is_first() ? "" : "waiting for rank 0: ") + std::string(part.what));
   if (Result<void> done = ranks_.agree(ranks_.is_first() ? (this->*part.work)() : Result<void>());
       !done.ok())
     return done;
@@ -181,7 +181,7 @@ Result<void> TrainingRun::open_tokenizer() {
       text::BpeTraining training;
       training.vocabulary = options_.vocabulary;
       training.progress = [this](double share) {
-        is_at(kTokenizer, std::to_string(std::lround(100 * share)) + " %");
+        set_phase(kTokenizer, std::to_string(std::lround(100 * share)) + " %");
       };
       if (Result<void> trained =
               text::train_byte_level_bpe(files.value(), training, tokenizer_directory_);
@@ -227,7 +227,9 @@ Result<void> TrainingRun::open_data() {
   fs::create_directories(directory_.tokens(), failed);
   data::CacheRequest request{.data = std::move(files).value(), .directory = directory_.tokens()};
   request.options.threads = std::max(1u, std::thread::hardware_concurrency());
-  request.options.progress = [this](Bytes done) { is_at(kData, format_bytes(done) + " so far"); };
+  request.options.progress = [this](Bytes done) {
+    set_phase(kData, format_bytes(done) + " so far");
+  };
   Result<data::TokenCache> tokens = data::TokenCache::open(*files_, request, *encoder_);
   if (!tokens.ok()) return tokens.error();
   tokens_ = std::move(tokens).value();
@@ -334,7 +336,7 @@ Result<void> TrainingRun::open_model() {
     model_ = unfilled_model(config_, dtype);
     return {};
   }
-  const Progress progress = [this](const std::string& tensor) { is_at(kModel, tensor); };
+  const Progress progress = [this](const std::string& tensor) { set_phase(kModel, tensor); };
   Result<std::shared_ptr<Model>> model =
       is_preset(options_.model)
           ? new_model(config_, {.seed = options_.seed, .dtype = dtype, .progress = progress})

@@ -11,8 +11,8 @@
 #include "optim/quantised.h"
 #include "torch/checkpoint/checkpoint_reader.h"
 #include "torch/errors.h"
-#include "train/models/dtypes.h"
 #include "train/files/tensor_files.h"
+#include "train/models/dtypes.h"
 
 namespace bottomless::train {
 namespace {
@@ -198,7 +198,7 @@ Result<void> ShardedUpdates::save(const std::filesystem::path& directory, uint64
   return attempt([&]() -> Result<void> {
     const torch::NoGradGuard no_grad;
     std::vector<json> described;
-    for (const std::string& said : ranks_.all_say(describe_states().dump()))
+    for (const std::string& said : ranks_.all_gather(describe_states().dump()))
       described.push_back(json::parse(said));
     ShardedSave saving(inside_.sharding(), directory, step, ++saves_, Keep::last_two);
     for (const NamedTensor& named : kept)

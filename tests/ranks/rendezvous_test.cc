@@ -1,4 +1,4 @@
-#include "ranks/meeting.h"
+#include "ranks/rendezvous.h"
 
 #include <gtest/gtest.h>
 
@@ -24,16 +24,16 @@ using Heard = Result<std::vector<std::vector<std::byte>>>;
 constexpr std::chrono::nanoseconds kDeadline = std::chrono::milliseconds(200);
 
 // Where a test does not advance the clock nobody is ever late.
-std::unique_ptr<Meeting> started(LocalNetwork& network, int rank, const Clock& clock,
-                                 std::chrono::nanoseconds deadline = kDeadline) {
-  auto meeting =
-      Meeting::start(network.of(rank), {.purpose = "meet", .deadline = deadline, .clock = &clock});
-  EXPECT_TRUE(meeting.ok());
-  return std::move(meeting).value();
+std::unique_ptr<Rendezvous> started(LocalNetwork& network, int rank, const Clock& clock,
+                                    std::chrono::nanoseconds deadline = kDeadline) {
+  auto rendezvous = Rendezvous::start(network.of(rank),
+                                      {.purpose = "meet", .deadline = deadline, .clock = &clock});
+  EXPECT_TRUE(rendezvous.ok());
+  return std::move(rendezvous).value();
 }
 
 // Each rank on a thread of its own.
-void on_all(LocalNetwork& network, const std::function<void(int, Meeting&)>& program) {
+void on_all(LocalNetwork& network, const std::function<void(int, Rendezvous&)>& program) {
   const VirtualClock clock;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < network.ranks(); ++rank) {
@@ -46,23 +46,23 @@ std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Heard say(Meeting& meeting, const std::string& text) {
-  return meeting.meet(std::as_bytes(std::span(text)));
+Heard say(Rendezvous& rendezvous, const std::string& text) {
+  return rendezvous.meet(std::as_bytes(std::span(text)));
 }
 
 bool names(const Heard& heard, const std::string& what) {
   return !heard.ok() && heard.error().message.find(what) != std::string::npos;
 }
 
-TEST(Meeting, EverybodyHearsWhatEverybodySaysOfAnySize) {
+TEST(Rendezvous, EverybodyHearsWhatEverybodySaysOfAnySize) {
   LocalNetwork network(3, {.most_delay_us = 50});
   const auto text = [](int rank, int turn) {
     const size_t sizes[] = {0, 1, 16384, 100001};
     return std::string(sizes[(rank + turn) % 4], static_cast<char>('a' + turn + rank));
   };
-  on_all(network, [&](int rank, Meeting& meeting) {
+  on_all(network, [&](int rank, Rendezvous& rendezvous) {
     for (int turn = 0; turn < 9; ++turn) {
-      const Heard heard = say(meeting, text(rank, turn));
+      const Heard heard = say(rendezvous, text(rank, turn));
       ASSERT_TRUE(heard.ok()) << heard.error().message;
       for (int from = 0; from < 3; ++from)
         ASSERT_EQ(text_of(heard.value()[static_cast<size_t>(from)]), text(from, turn)) << turn;
@@ -70,7 +70,7 @@ TEST(Meeting, EverybodyHearsWhatEverybodySaysOfAnySize) {
   });
 }
 
-TEST(Meeting, ARankThatGoesOnIsWaitedForPastTheDeadline) {
+TEST(Rendezvous, ARankThatGoesOnIsWaitedForPastTheDeadline) {
   LocalNetwork network(2);
   VirtualClock clock;
   const auto late = started(network, 0, clock), waiting = started(network, 1, clock);
@@ -85,8 +85,8 @@ TEST(Meeting, ARankThatGoesOnIsWaitedForPastTheDeadline) {
   // Of the signs within a deadline the first has arrived for sure, because a later one has been taken. Each also comes after
   // whatever else its rank was sending, so that no send of either takes longer than a quarter.
   for (int quarter = 0; quarter < 4 * 4; ++quarter) {
-    late->goes_on();
-    waiting->goes_on();
+    late->heartbeat();
+    waiting->heartbeat();
     clock.advance(kDeadline / 4);
   }
   const Heard too = say(*late, "here");
@@ -95,14 +95,14 @@ TEST(Meeting, ARankThatGoesOnIsWaitedForPastTheDeadline) {
   EXPECT_TRUE(there.ok()) << there.error().message;
 }
 
-TEST(Meeting, WhoWaitsInVainIsToldWhatTheLateRankIsAt) {
+TEST(Rendezvous, WhoWaitsInVainIsToldWhatTheLateRankIsAt) {
   LocalNetwork network(2);
   VirtualClock clock;
   // With such a deadline its signs are so far apart that it gives none here.
   const auto late = started(network, 0, clock, std::chrono::hours(1000));
   const auto waiting = started(network, 1, clock);
-  late->is_at("step 7, writing the model");
-  waiting->is_at("step 7, done");
+  late->set_phase("step 7, writing the model");
+  waiting->set_phase("step 7, done");
   clock.advance_at_next_wait(kDeadline);
   const Heard heard = say(*waiting, "here");
   EXPECT_TRUE(names(heard, "meet: nothing from rank 0 for 200 ms (the deadline)"))
@@ -112,7 +112,7 @@ TEST(Meeting, WhoWaitsInVainIsToldWhatTheLateRankIsAt) {
   network.kill(1);
 }
 
-TEST(Meeting, ARankThatStopsIsNamed) {
+TEST(Rendezvous, ARankThatStopsIsNamed) {
   LocalNetwork network(2);
   VirtualClock clock;
   const auto late = started(network, 0, clock), waiting = started(network, 1, clock);
@@ -122,13 +122,13 @@ TEST(Meeting, ARankThatStopsIsNamed) {
   network.kill(0);
 }
 
-TEST(Meeting, ARankThatDiesAtAnySendEndsTheOthersAndIsNamed) {
+TEST(Rendezvous, ARankThatDiesAtAnySendEndsTheOthersAndIsNamed) {
   for (uint64_t sends = 0, fired = 1; fired != 0; ++sends) {
     LocalNetwork network(3);
     network.kill_after(1, sends);
-    on_all(network, [&](int rank, Meeting& meeting) {
+    on_all(network, [&](int rank, Rendezvous& rendezvous) {
       for (const char* text : {"one", "", "three"}) {
-        const Heard heard = say(meeting, text);
+        const Heard heard = say(rendezvous, text);
         if (heard.ok()) continue;
         EXPECT_TRUE(network.killed(1)) << sends;
         if (rank != 1) {
@@ -142,13 +142,13 @@ TEST(Meeting, ARankThatDiesAtAnySendEndsTheOthersAndIsNamed) {
   }
 }
 
-TEST(Meeting, ARankThatFailsEndsTheOthers) {
+TEST(Rendezvous, ARankThatFailsEndsTheOthers) {
   LocalNetwork network(2);
   const VirtualClock clock;
   const auto waiting = started(network, 1, clock);
   std::thread failing([&] {
     try {
-      const auto meeting = started(network, 0, clock);
+      const auto rendezvous = started(network, 0, clock);
       throw std::string("something went wrong");
     } catch (const std::string&) {
     }
@@ -159,11 +159,11 @@ TEST(Meeting, ARankThatFailsEndsTheOthers) {
   EXPECT_TRUE(names(heard, "rank 0 has ended")) << (heard.ok() ? "" : heard.error().message);
 }
 
-TEST(Meeting, WhoLeavesFirstHasBeenHeard) {
+TEST(Rendezvous, WhoLeavesFirstHasBeenHeard) {
   for (int turn = 0; turn < 20; ++turn) {
     LocalNetwork network(3, {.most_delay_us = 200, .seed = static_cast<uint64_t>(turn)});
-    on_all(network, [](int, Meeting& meeting) {
-      const Heard heard = say(meeting, "the last word");
+    on_all(network, [](int, Rendezvous& rendezvous) {
+      const Heard heard = say(rendezvous, "the last word");
       EXPECT_TRUE(heard.ok()) << heard.error().message;
     });
   }

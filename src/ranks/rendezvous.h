@@ -1,7 +1,7 @@
 // Ranks that meet: each says something, and goes on when it has heard what all of them say. For what is small and seldom, between
 // steps or before the first one. A rank may have much to do before it comes: it is waited for as long as it says that it goes on, and
 // for the deadline from then on. Who waits in vain is told what the late rank says that it is at.
-// Thread-safety: meet() by one thread at a time; is_at() and goes_on() by one, too, which may be another.
+// Thread-safety: meet() by one thread at a time; set_phase() and heartbeat() by one, too, which may be another.
 // Lifetime: the transport outlives it, and nobody else uses that.
 #pragma once
 #include <bottomless/bytes.h>
@@ -22,28 +22,28 @@
 
 namespace bottomless {
 
-struct MeetingOptions {
+struct RendezvousOptions {
   std::string purpose;  // begins every error: "train on 2 ranks"
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
   const Clock* clock = &Clock::steady();  // of the deadline
 };
 
-class Meeting {
+class Rendezvous {
  public:
-  static Result<std::unique_ptr<Meeting>> start(Transport& transport, MeetingOptions options);
-  // Stays until all have heard what was said last. Where something went wrong (a meeting has failed, an exception is on its
+  static Result<std::unique_ptr<Rendezvous>> start(Transport& transport, RendezvousOptions options);
+  // Stays until all have heard what was said last. Where something went wrong (a rendezvous has failed, an exception is on its
   // way) it does not, and for the others this rank has ended.
-  ~Meeting();
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
 
   // What its buffers and threads take.
   static Bytes own_memory(int ranks);
 
   // What this rank is at, for those who wait for it: "step 7, writing the model".
-  void is_at(std::string what);
+  void set_phase(std::string what);
   // Whoever waits for this rank goes on waiting. May be called as often as one likes.
-  void goes_on();
+  void heartbeat();
 
   // All ranks call it equally often. What each has said, by rank.
   Result<std::vector<std::vector<std::byte>>> meet(std::span<const std::byte> own);
@@ -55,13 +55,13 @@ class Meeting {
     uint64_t signs = 0;                  // that it goes on
   };
 
-  explicit Meeting(MeetingOptions options) : options_(std::move(options)) {}
+  explicit Rendezvous(RendezvousOptions options) : options_(std::move(options)) {}
   void noticed(int from, const Notice& notice);
   Result<void> wait_for_all();
-  int late() const;  // the first that has not come to this meeting; -1: none
+  int late() const;  // the first that has not come to this rendezvous; -1: none
   uint64_t signs_of(int rank) const;
 
-  const MeetingOptions options_;
+  const RendezvousOptions options_;
   uint64_t number_ = 0;
   std::array<std::vector<std::byte>, 2> said_;  // here, in the meetings of even and of odd number
   bool failed_ = false;

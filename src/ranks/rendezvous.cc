@@ -1,4 +1,4 @@
-#include "ranks/meeting.h"
+#include "ranks/rendezvous.h"
 
 #include <exception>
 #include <utility>
@@ -16,9 +16,10 @@ constexpr Bytes kMostSaid = 64_MiB;  // by one rank at once
 
 }  // namespace
 
-Result<std::unique_ptr<Meeting>> Meeting::start(Transport& transport, MeetingOptions options) {
-  std::unique_ptr<Meeting> meeting(new Meeting(std::move(options)));
-  Meeting* const self = meeting.get();
+Result<std::unique_ptr<Rendezvous>> Rendezvous::start(Transport& transport,
+                                                      RendezvousOptions options) {
+  std::unique_ptr<Rendezvous> rendezvous(new Rendezvous(std::move(options)));
+  Rendezvous* const self = rendezvous.get();
   {
     MutexLock lock(self->mutex_);
     self->others_.resize(static_cast<size_t>(transport.ranks()));
@@ -28,18 +29,18 @@ Result<std::unique_ptr<Meeting>> Meeting::start(Transport& transport, MeetingOpt
       {.deadline = self->options_.deadline,
        .piece_bytes = kPieceBytes,
        .noticed = [self](int from, const Notice& notice) { self->noticed(from, notice); },
-       .doing =
+       .phase =
            [self] {
              MutexLock lock(self->mutex_);
              return self->at_;
            },
        .clock = self->options_.clock});
   if (!exchange.ok()) return exchange.error();
-  meeting->exchange_ = std::move(exchange).value();
-  return meeting;
+  rendezvous->exchange_ = std::move(exchange).value();
+  return rendezvous;
 }
 
-Meeting::~Meeting() {
+Rendezvous::~Rendezvous() {
   if (exchange_ == nullptr) return;
   const bool well = !failed_ && std::uncaught_exceptions() == 0;
   if (well && number_ > 0) {
@@ -52,9 +53,9 @@ Meeting::~Meeting() {
   exchange_->close(well ? Exchange::Farewell::said : Exchange::Farewell::unsaid);
 }
 
-Bytes Meeting::own_memory(int ranks) { return Exchange::own_memory(ranks, kPieceBytes); }
+Bytes Rendezvous::own_memory(int ranks) { return Exchange::own_memory(ranks, kPieceBytes); }
 
-void Meeting::noticed(int from, const Notice& notice) {
+void Rendezvous::noticed(int from, const Notice& notice) {
   MutexLock lock(mutex_);
   Other& other = others_[static_cast<size_t>(from)];
   ++other.signs;
@@ -63,22 +64,22 @@ void Meeting::noticed(int from, const Notice& notice) {
   other.bytes[notice.first % 2] = notice.second;
 }
 
-void Meeting::is_at(std::string what) {
+void Rendezvous::set_phase(std::string what) {
   {
     MutexLock lock(mutex_);
     at_ = std::move(what);
   }
-  goes_on();
+  heartbeat();
 }
 
-void Meeting::goes_on() {
+void Rendezvous::heartbeat() {
   const Clock::TimePoint now = options_.clock->now();
   if (now - last_sign_ < options_.deadline / kSignsPerDeadline) return;
   last_sign_ = now;
   (void)exchange_->tell_all({kGoesOn});  // who cannot be reached any more is missed when all meet
 }
 
-int Meeting::late() const {
+int Rendezvous::late() const {
   MutexLock lock(mutex_);
   for (size_t i = 0; i < others_.size(); ++i) {
     if (static_cast<int>(i) != exchange_->rank() && others_[i].came < number_)
@@ -87,12 +88,12 @@ int Meeting::late() const {
   return -1;
 }
 
-uint64_t Meeting::signs_of(int rank) const {
+uint64_t Rendezvous::signs_of(int rank) const {
   MutexLock lock(mutex_);
   return rank < 0 ? 0 : others_[static_cast<size_t>(rank)].signs;
 }
 
-Result<void> Meeting::wait_for_all() {
+Result<void> Rendezvous::wait_for_all() {
   for (;;) {
     const int before = late();
     const uint64_t signs = signs_of(before);
@@ -104,8 +105,8 @@ Result<void> Meeting::wait_for_all() {
   }
 }
 
-Result<std::vector<std::vector<std::byte>>> Meeting::meet(std::span<const std::byte> own) {
-  // Everybody has come to the meeting before this one, so everybody has heard what was said in the one before that.
+Result<std::vector<std::vector<std::byte>>> Rendezvous::meet(std::span<const std::byte> own) {
+  // Everybody has come to the rendezvous before this one, so everybody has heard what was said in the one before that.
   const uint64_t key = ++number_ % 2;
   exchange_->withdraw(key);
   std::vector<std::byte>& said = said_[key];
