@@ -75,12 +75,12 @@ Result<void> Exchange::start_threads() {
     if (!started.ok()) break;
     {
       MutexLock lock(mutex_);
-      peer(i).parted = false;
+      peer(i).sender_ended = false;
     }
-    started = start(peer(i).speaker, name + "-out", [this, i] { speak_to(i); });
+    started = start(peer(i).sender, name + "-out", [this, i] { send_loop(i); });
     if (started.ok()) continue;
     MutexLock lock(mutex_);
-    peer(i).parted = true;
+    peer(i).sender_ended = true;
   }
   return started;
 }
@@ -98,7 +98,7 @@ Exchange::~Exchange() {
 
 // In a network where a send ends when it is taken, nobody may stop to receive while the other sends. So a farewell is
 // answered with one, by threads, and the network is closed when both have been said.
-void Exchange::close(Farewell farewell) {
+void Exchange::close(Shutdown shutdown) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(closing_, true)) return;
@@ -109,21 +109,21 @@ void Exchange::close(Farewell farewell) {
   {
     MutexLock lock(mutex_);
     served_ = true;
-    wordless_ = farewell == Farewell::unsaid;
+    aborted_ = shutdown == Shutdown::abort;
     wake_all();
-    const auto until = wordless_ ? clock_.now() : clock_.now() + timeout();
+    const auto until = aborted_ ? clock_.now() : clock_.now() + timeout();
     while (!all_parted() && clock_.now() < until)
       clock_.wait(changed_, mutex_, std::chrono::milliseconds(50));
   }
   transport_.close();
-  for (auto& peer : peers_) peer->speaker.join();
+  for (auto& peer : peers_) peer->sender.join();
   for (auto& peer : peers_) peer->receiver.join();
   for (int i = 0; i < ranks(); ++i) give_up_on(i, {Code::io, "has been left"});
 }
 
 bool Exchange::all_parted() const {
   for (int i = 0; i < ranks(); ++i) {
-    if (i != rank() && !(peer(i).gone && peer(i).parted)) return false;
+    if (i != rank() && !(peer(i).gone && peer(i).sender_ended)) return false;
   }
   return true;
 }
@@ -147,7 +147,7 @@ Error Exchange::lost(int peer, const std::string& what) const {
 void Exchange::wake_all() {
   changed_.notify_all();
   for (const auto& peer : peers_) {
-    peer->to_say.notify_one();
+    peer->to_send.notify_one();
     peer->to_answer.notify_one();
   }
 }
@@ -217,8 +217,8 @@ uint64_t Exchange::pull(Pull pull) {
   pending_.emplace(message.id, Pending{.pull = std::move(pull), .since = clock_.now()});
   Peer& peer = this->peer(from);
   // A thread does the sending: a caller must not wait for the network.
-  (from == rank() ? peer.asked : peer.unsaid).push_back(message);
-  (from == rank() ? peer.to_answer : peer.to_say).notify_one();
+  (from == rank() ? peer.asked : peer.outbox).push_back(message);
+  (from == rank() ? peer.to_answer : peer.to_send).notify_one();
   if (peer.gone) watch_.notify_all();  // and the watchdog sees that it is in vain
   return message.id;
 }
@@ -230,14 +230,14 @@ void Exchange::raise_priority(uint64_t id) {
   if (std::exchange(found->second.pull.priority, Priority::demand) == Priority::demand) return;
   const int from = found->second.pull.from;
   Peer& peer = this->peer(from);
-  for (Message& message : from == rank() ? peer.asked : peer.unsaid) {
+  for (Message& message : from == rank() ? peer.asked : peer.outbox) {
     if (message.kind != MessageKind::pull || message.id != id) continue;
     message.demanded = 1;
     return;
   }
   if (from == rank()) return;
-  peer.unsaid.push_back({.kind = MessageKind::raise_priority, .id = id, .demanded = 1});
-  peer.to_say.notify_one();
+  peer.outbox.push_back({.kind = MessageKind::raise_priority, .id = id, .demanded = 1});
+  peer.to_send.notify_one();
 }
 
 Result<void> Exchange::pull_now(Pull pull) {
@@ -321,8 +321,8 @@ std::string Exchange::ask_status(int of) {
   MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
   statuses_[id];
-  peer(of).unsaid.push_front({.kind = MessageKind::ask_status, .id = id, .demanded = 1});
-  peer(of).to_say.notify_one();
+  peer(of).outbox.push_front({.kind = MessageKind::ask_status, .id = id, .demanded = 1});
+  peer(of).to_send.notify_one();
   while (!statuses_.at(id) && !peer(of).gone && !closing_ && clock_.now() < until)
     clock_.wait(changed_, mutex_, std::chrono::milliseconds(50));
   const std::optional<std::string> status = std::move(statuses_.at(id));

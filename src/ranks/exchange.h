@@ -125,8 +125,8 @@ class Exchange {
   // Tells the others that nothing more comes from here, and ends the threads. Pulls under way fail. Waits for the threads
   // of the other ranks to hear of it, but only for seconds, and never for their programs. Unsaid: something went wrong
   // here, and for those who still wait for it this rank has ended.
-  enum class Farewell { said, unsaid };
-  void close(Farewell farewell = Farewell::said);
+  enum class Shutdown { orderly, abort };
+  void close(Shutdown shutdown = Shutdown::orderly);
   ExchangeStats stats() const;
 
  private:
@@ -148,15 +148,15 @@ class Exchange {
     Mutex sending;
     std::optional<Clock::TimePoint> sending_since;
     std::deque<Message> asked;   // pulls that it waits for
-    std::deque<Message> unsaid;  // short messages for it
+    std::deque<Message> outbox;  // short messages for it
     std::optional<Error> gone;   // why it is not there any more
     bool left = false;           // said farewell
-    bool dismissed = false;      // was said farewell to: nothing more is sent
-    bool parted = true;          // nobody speaks to it any more
-    CondVar to_say;  // for its speaker and its server: of what concerns others they need not hear
+    bool shut_down = false;      // was said farewell to: nothing more is sent
+    bool sender_ended = true;    // nobody speaks to it any more
+    CondVar to_send;  // for its sender and its server: of what concerns others they need not hear
     CondVar to_answer;
     Thread receiver;
-    Thread speaker;
+    Thread sender;
     Thread server;
   };
   struct Arrival {
@@ -179,7 +179,7 @@ class Exchange {
   Result<void> take_data(int from, const Message& message, std::span<std::byte> bounce);
   Result<std::optional<Arrival>> begin_arrival(int from, const Message& message);
   void end_arrival(uint64_t id, Bytes bytes, const Result<void>& received);
-  void speak_to(int to);
+  void send_loop(int to);
   void serve(int to);
   std::optional<Message> next_for(Peer& peer) BOTTOMLESS_REQUIRES(mutex_);
   bool can_answer(const Message& message) const BOTTOMLESS_REQUIRES(mutex_);
@@ -210,8 +210,8 @@ class Exchange {
   CondVar changed_;  // for those who wait for others
   CondVar watch_;    // for the watchdog, which need not look at everything that changes
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
-  bool served_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // closing, and nothing is answered any more
-  bool wordless_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // without a farewell
+  bool served_ BOTTOMLESS_GUARDED_BY(mutex_) = false;   // closing, and nothing is answered any more
+  bool aborted_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // without a farewell
   bool ended_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::optional<int> broken_by_ BOTTOMLESS_GUARDED_BY(mutex_);  // for whose sake all was closed
   uint64_t next_id_ BOTTOMLESS_GUARDED_BY(mutex_) = 1;

@@ -50,7 +50,7 @@ Rendezvous::~Rendezvous() {
         options_.purpose, [&] { return exchange_->given(number_ % 2) >= wanted; },
         [] { return -1; });
   }
-  exchange_->close(well ? Exchange::Farewell::said : Exchange::Farewell::unsaid);
+  exchange_->close(well ? Exchange::Shutdown::orderly : Exchange::Shutdown::abort);
 }
 
 Bytes Rendezvous::own_memory(int ranks) { return Exchange::own_memory(ranks, kPieceBytes); }

@@ -1,5 +1,5 @@
 // Answering others, and taking what they send. A receiver never waits for anything but its peer, so that a send always
-// comes to its end. A speaker never waits for anything but the network: what this rank asks and what it is doing is said
+// comes to its end. A sender never waits for anything but the network: what this rank asks and what it is doing is said
 // even while the server of that peer, which does what may take time, waits for a disk, or itself for other ranks.
 #include <algorithm>
 #include <cstring>
@@ -98,9 +98,9 @@ Result<void> Exchange::deliver(int to, const Message& header, std::span<const st
   {
     MutexLock lock(mutex_);
     const bool farewell = header.kind == MessageKind::farewell;
-    if (peer.dismissed || (peer.gone && !farewell))
+    if (peer.shut_down || (peer.gone && !farewell))
       return peer.gone ? *peer.gone : Error{Code::io, "this rank has left the others"};
-    peer.dismissed = farewell;
+    peer.shut_down = farewell;
     peer.sending_since = clock_.now();
   }
   Message message = header;
@@ -149,9 +149,9 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
     }
     case MessageKind::ask_status: {
       MutexLock lock(mutex_);
-      if (peer(from).unsaid.size() >= 2 * kMostAsked) return asks_too_much();
-      peer(from).unsaid.push_front({.kind = MessageKind::status, .id = message.id});
-      peer(from).to_say.notify_one();
+      if (peer(from).outbox.size() >= 2 * kMostAsked) return asks_too_much();
+      peer(from).outbox.push_front({.kind = MessageKind::status, .id = message.id});
+      peer(from).to_send.notify_one();
       return {};
     }
     case MessageKind::raise_priority: {
@@ -280,16 +280,16 @@ std::optional<Message> Exchange::next_for(Peer& peer) {
   return next;
 }
 
-void Exchange::speak_to(int to) {
+void Exchange::send_loop(int to) {
   Peer& peer = this->peer(to);
   for (;;) {
     Message next;
     {
       MutexLock lock(mutex_);
-      while (peer.unsaid.empty() && !peer.gone && !served_) peer.to_say.wait(mutex_);
+      while (peer.outbox.empty() && !peer.gone && !served_) peer.to_send.wait(mutex_);
       if (peer.gone || served_) break;
-      next = peer.unsaid.front();
-      peer.unsaid.pop_front();
+      next = peer.outbox.front();
+      peer.outbox.pop_front();
     }
     const std::string status = next.kind == MessageKind::status ? options_.phase() : std::string();
     if (Result<void> said = deliver(to, next, as_bytes(status)); !said.ok()) {
@@ -300,11 +300,11 @@ void Exchange::speak_to(int to) {
   bool there = false;
   {
     MutexLock lock(mutex_);
-    there = (!peer.gone || peer.left) && !wordless_;
+    there = (!peer.gone || peer.left) && !aborted_;
   }
   if (there) (void)deliver(to, {.kind = MessageKind::farewell}, {});  // the last it hears
   MutexLock lock(mutex_);
-  peer.parted = true;
+  peer.sender_ended = true;
   changed_.notify_all();
 }
 

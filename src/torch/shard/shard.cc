@@ -306,14 +306,14 @@ Shard::~Shard() {
   for (const at::Tensor& parameter : impl_->parameters)
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   if (impl_->failed || std::uncaught_exceptions() > impl_->exceptions) {
-    impl_->sharding.close(Exchange::Farewell::unsaid);
+    impl_->sharding.close(Exchange::Shutdown::abort);
     return;
   }
   try {
     impl_->leave();
     impl_->sharding.close();
   } catch (const std::exception& error) {
-    impl_->sharding.close(Exchange::Farewell::unsaid);
+    impl_->sharding.close(Exchange::Shutdown::abort);
     TORCH_WARN(error.what());
   }
 }
@@ -339,7 +339,7 @@ void Shard::save(const std::filesystem::path& directory, const SaveOptions& opti
   auto saving = impl_->attempt([&] {
     return begin_save(impl_->training(), directory, step, ++impl_->saves, options.extra);
   });
-  // What all ranks know of has not parted them: they may go on.
+  // What all ranks know of has not sender_ended them: they may go on.
   if (!saving.ok()) throw_error(saving.error());
   saving.value()->wait();
 }

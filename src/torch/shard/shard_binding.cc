@@ -78,7 +78,7 @@ class Shards final : public torch::CustomClassHolder {
   void end_renewal() { sharding_.end_renewal(); }
   Sharding& sharding() { return sharding_; }
   void close() { sharding_.close(); }
-  void abandon() { sharding_.close(Exchange::Farewell::unsaid); }
+  void abandon() { sharding_.close(Exchange::Shutdown::abort); }
   c10::Dict<std::string, int64_t> stats() {
     const ExchangeStats stats = sharding_.stats();
     c10::Dict<std::string, int64_t> result;

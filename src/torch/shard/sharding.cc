@@ -20,7 +20,7 @@ std::string Sharding::describe() const {
 
 Sharding::~Sharding() { close(); }
 
-void Sharding::close(Exchange::Farewell farewell) {
+void Sharding::close(Exchange::Shutdown shutdown) {
   if (exchange_ && reduction_) reduction_->close();
   if (node_shares_) node_shares_->close();
   if (exchange_) exchange_->close(farewell);

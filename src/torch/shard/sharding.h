@@ -99,7 +99,7 @@ class Sharding {
   void part(Model model);
   // The first rank that begins the step under way by itself, if others take part in it only because of that.
   std::optional<int> guide() const;
-  void close(Exchange::Farewell farewell = Exchange::Farewell::said);
+  void close(Exchange::Shutdown shutdown = Exchange::Shutdown::orderly);
 
   uint64_t steps() const { return step_.load(std::memory_order_relaxed); }
   ExchangeStats stats() const { return exchange_->stats(); }
