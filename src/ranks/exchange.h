@@ -53,7 +53,7 @@ struct ExchangeOptions {
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);  // of every wait
   Bytes piece_bytes = Bytes{4} << 20;  // of memory that one answer is made in; a multiple of 4 KiB
   int ranks_per_node = 0;              // for stats: so many consecutive ones; 0: all are one node
-  std::function<void(int from, const Notice&)> noticed = [](int, const Notice&) {};
+  std::function<void(int from, const Notice&)> on_notice = [](int, const Notice&) {};
   std::function<void()> serving = [] {};  // called first by the threads that answer
   std::function<std::string()> phase = [] { return std::string(); };  // for others who wonder
   const Clock* clock = &Clock::steady();                              // of the deadline
@@ -88,7 +88,7 @@ class Exchange {
   // No answer is being made from it any more when this returns.
   void withdraw(Key key);
   // The same, and from now on whoever asks for it is refused at once, until it is offered again.
-  void decline(Key key);
+  void refuse_pulls(Key key);
   // How much of this version has been given, to this rank itself as well. What was refused does not count.
   Bytes given(Key key) const;
 

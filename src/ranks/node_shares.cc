@@ -56,7 +56,7 @@ Result<NodeShares::Kept*> NodeShares::add(Exchange::Key key, std::vector<Share> 
     Result<void*> room = engine_.allocate(own, Kind::parameter, nullptr, "shares within the node");
     if (!room.ok()) return std::move(room).error();
     kept->part_ = static_cast<std::byte*>(room.value());
-    exchange_.decline(key);
+    exchange_.refuse_pulls(key);
   }
   MutexLock lock(mutex_);
   all_.push_back(std::move(kept));
@@ -90,7 +90,7 @@ void NodeShares::Kept::invalidate() {
     here_.clear();
     bytes_ = 0;
   }
-  if (part_ != nullptr) all_.exchange_.decline(key_);
+  if (part_ != nullptr) all_.exchange_.refuse_pulls(key_);
 }
 
 void NodeShares::Kept::renew(uint64_t version, const std::byte* whole) {

@@ -163,7 +163,7 @@ void Reduction::told_of_unknown(int rank, uint64_t parameter) {
   fail_because_of(rank, parameter);
 }
 
-void Reduction::noticed(int from, const Notice& notice) {
+void Reduction::on_notice(int from, const Notice& notice) {
   MutexLock lock(mutex_);
   if (notice.what == kReady && notice.first >= work_.size()) {
     fail_because_of(from, notice.first);

@@ -88,7 +88,7 @@ class Reduction {
   // Of what this rank has contributed, what everybody has had their part of goes.
   void free_given();
 
-  void noticed(int from, const Notice& notice);
+  void on_notice(int from, const Notice& notice);
   // Another rank spoke of a parameter that there is not: from here on everything fails.
   void told_of_unknown(int rank, uint64_t parameter);
   // A rank that has come to the end of a step ends all its rounds up to that.

@@ -28,7 +28,7 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::start(Transport& transport,
       transport,
       {.deadline = self->options_.deadline,
        .piece_bytes = kPieceBytes,
-       .noticed = [self](int from, const Notice& notice) { self->noticed(from, notice); },
+       .on_notice = [self](int from, const Notice& notice) { self->on_notice(from, notice); },
        .phase =
            [self] {
              MutexLock lock(self->mutex_);
@@ -55,7 +55,7 @@ Rendezvous::~Rendezvous() {
 
 Bytes Rendezvous::own_memory(int ranks) { return Exchange::own_memory(ranks, kPieceBytes); }
 
-void Rendezvous::noticed(int from, const Notice& notice) {
+void Rendezvous::on_notice(int from, const Notice& notice) {
   MutexLock lock(mutex_);
   Other& other = others_[static_cast<size_t>(from)];
   ++other.signs;

@@ -56,7 +56,7 @@ class Rendezvous {
   };
 
   explicit Rendezvous(RendezvousOptions options) : options_(std::move(options)) {}
-  void noticed(int from, const Notice& notice);
+  void on_notice(int from, const Notice& notice);
   Result<void> wait_for_all();
   int late() const;  // the first that has not come to this rendezvous; -1: none
   uint64_t signs_of(int rank) const;

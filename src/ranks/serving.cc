@@ -80,7 +80,7 @@ void Exchange::withdraw(Key key) {
   pieces_.forget(key);
 }
 
-void Exchange::decline(Key key) {
+void Exchange::refuse_pulls(Key key) {
   withdraw(key);
   constexpr uint64_t kEveryVersion = ~uint64_t{0};
   offer(key, kEveryVersion, {});  // of which there is nothing
@@ -137,7 +137,7 @@ void Exchange::receive_from(int from) {
 Result<void> Exchange::take(int from, const Message& message, std::span<std::byte> bounce) {
   switch (message.kind) {
     case MessageKind::notice:
-      options_.noticed(from, {message.key, message.version, message.offset});
+      options_.on_notice(from, {message.key, message.version, message.offset});
       nudge();
       return {};
     case MessageKind::pull: {

@@ -32,7 +32,7 @@ TEST(ExchangeFailure, APeerThatDiesAtAnySendEndsEveryWaitAndIsNamed) {
   for (uint64_t n = 0; fired; ++n) {
     std::atomic<int> notices{0};
     Exchanges ranks(3, [&](int rank, ExchangeOptions& options) {
-      if (rank == 0) options.noticed = [&](int, const Notice&) { ++notices; };
+      if (rank == 0) options.on_notice = [&](int, const Notice&) { ++notices; };
     });
     ranks.network.kill_after(1, n);
     ranks[1].offer(5, 0, plain(memory));
@@ -289,7 +289,7 @@ TEST(ExchangeFailure, AllMayCloseAtOnce) {
 TEST(ExchangeFailure, WhoWaitsForARankThatHasLeftIsTold) {
   std::atomic<int> notices{0};
   Exchanges ranks(3, [&](int rank, ExchangeOptions& options) {
-    if (rank == 0) options.noticed = [&](int, const Notice&) { ++notices; };
+    if (rank == 0) options.on_notice = [&](int, const Notice&) { ++notices; };
   });
   ASSERT_TRUE(ranks[1].tell(0, {}).ok());
   ranks[1].close();

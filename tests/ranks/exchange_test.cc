@@ -150,7 +150,7 @@ TEST(Exchange, NoticesComeInOrderBesidePulls) {
   const std::vector<std::byte> memory = pattern(3 * kPiece, 1);
   Exchanges ranks(3, [&](int rank, ExchangeOptions& options) {
     if (rank != 0) return;
-    options.noticed = [&](int from, const Notice& notice) {
+    options.on_notice = [&](int from, const Notice& notice) {
       EXPECT_EQ(notice.what, 7u);
       EXPECT_EQ(notice.second, notice.first * 2);
       std::lock_guard lock(mutex);
@@ -186,7 +186,7 @@ TEST(Exchange, NoticesComeInOrderBesidePulls) {
 TEST(Exchange, TellAllTellsAllButItself) {
   std::atomic<int> told[3] = {};
   Exchanges ranks(3, [&](int rank, ExchangeOptions& options) {
-    options.noticed = [&told, rank](int from, const Notice&) {
+    options.on_notice = [&told, rank](int from, const Notice&) {
       EXPECT_EQ(from, 1);
       ++told[rank];
     };

@@ -202,7 +202,7 @@ class Training {
       : random_(random),
         exchanges_(ranks,
                    [this](int rank, ExchangeOptions& options) {
-                     options.noticed = [this, rank](int from, const Notice& notice) {
+                     options.on_notice = [this, rank](int from, const Notice& notice) {
                        rounds_[static_cast<size_t>(rank)][static_cast<size_t>(from)] = notice.first;
                      };
                    },

@@ -100,8 +100,8 @@ struct Reductions {
   Reductions(int ranks, const std::vector<size_t>& sizes) : sizes(sizes) {
     for (int rank = 0; rank < ranks; ++rank) all.emplace_back(sizes, rank, ranks);
     exchanges = std::make_unique<Exchanges>(ranks, [this](int rank, ExchangeOptions& options) {
-      options.noticed = [this, rank](int from, const Notice& notice) {
-        (*this)[rank]->noticed(from, notice);
+      options.on_notice = [this, rank](int from, const Notice& notice) {
+        (*this)[rank]->on_notice(from, notice);
       };
     });
     for (int rank = 0; rank < ranks; ++rank)

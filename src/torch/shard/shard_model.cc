@@ -83,7 +83,7 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
       transport_, {.deadline = options.deadline,
                    .piece_bytes = piece_bytes_,
                    .ranks_per_node = options.ranks_per_node,
-                   .noticed = [this](int from, const Notice& notice) { noticed(from, notice); },
+                   .on_notice = [this](int from, const Notice& notice) { on_notice(from, notice); },
                    .serving = compute_alone,
                    .phase = [this] { return describe(); }});
   if (!exchange.ok()) throw_error(exchange.error());

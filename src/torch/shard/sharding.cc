@@ -27,7 +27,7 @@ void Sharding::close(Exchange::Shutdown shutdown) {
   if (charged_ > 0) engine().discharge(std::exchange(charged_, 0));
 }
 
-void Sharding::noticed(int from, const Notice& notice) {
+void Sharding::on_notice(int from, const Notice& notice) {
   const auto rank = static_cast<size_t>(from);
   switch (notice.what) {
     case kStepBegins:
@@ -66,7 +66,7 @@ void Sharding::noticed(int from, const Notice& notice) {
       return;
     }
     default:
-      reduction_->noticed(from, notice);
+      reduction_->on_notice(from, notice);
   }
 }
 

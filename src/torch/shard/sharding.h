@@ -129,7 +129,7 @@ class Sharding {
   void fetch_small(const std::vector<bool>& changed);
   void pull_into(const at::Tensor& into, int from, Exchange::Key key, uint64_t version,
                  Bytes offset, const std::string& what);
-  void noticed(int from, const Notice& notice);
+  void on_notice(int from, const Notice& notice);
   void announce_step(const std::vector<size_t>& touched);
   std::optional<int> waits_for_a_sum_before(uint64_t step) const BOTTOMLESS_REQUIRES(mutex_);
   bool differs_from_share(const Parameter& parameter);
