@@ -96,7 +96,7 @@ Exchange::~Exchange() {
   for (int i = 0; i < ranks(); ++i) give_up_on(i, {});  // what was asked since
 }
 
-// In a network where a send ends when it is taken, nobody may stop to receive while the other sends. So a farewell is
+// In a network where a send ends when it is taken, nobody may stop to receive while the other sends. So a shutdown is
 // answered with one, by threads, and the network is closed when both have been said.
 void Exchange::close(Shutdown shutdown) {
   {

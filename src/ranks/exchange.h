@@ -150,9 +150,9 @@ class Exchange {
     std::deque<Message> asked;   // pulls that it waits for
     std::deque<Message> outbox;  // short messages for it
     std::optional<Error> gone;   // why it is not there any more
-    bool left = false;           // said farewell
-    bool shut_down = false;      // was said farewell to: nothing more is sent
-    bool sender_ended = true;    // nobody speaks to it any more
+    bool left = false;           // announced its shutdown
+    bool shut_down = false;      // was announced its shutdown to: nothing more is sent
+    bool sender_ended = true;    // nothing is sent to it any more
     CondVar to_send;  // for its sender and its server: of what concerns others they need not hear
     CondVar to_answer;
     Thread receiver;
@@ -211,7 +211,7 @@ class Exchange {
   CondVar watch_;    // for the watchdog, which need not look at everything that changes
   bool closing_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   bool served_ BOTTOMLESS_GUARDED_BY(mutex_) = false;   // closing, and nothing is answered any more
-  bool aborted_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // without a farewell
+  bool aborted_ BOTTOMLESS_GUARDED_BY(mutex_) = false;  // without an orderly shutdown
   bool ended_ BOTTOMLESS_GUARDED_BY(mutex_) = false;
   std::optional<int> broken_by_ BOTTOMLESS_GUARDED_BY(mutex_);  // for whose sake all was closed
   uint64_t next_id_ BOTTOMLESS_GUARDED_BY(mutex_) = 1;

@@ -16,9 +16,9 @@ enum class MessageKind : uint32_t {
   raise_priority,  // somebody waits for the pull `id`
   data,  // a piece of the answer to `id`: `offset` counts from the pull's own; payload, which stands for `version` bytes
   failed,      // the pull `id` cannot be answered; payload: why
-  ask_status,  // what are you doing? answer as `id`
+  ask_status,  // asks for the phase; answer as `id`
   status,      // payload: words
-  farewell,    // nothing more comes from here; answered with the same
+  shutdown,    // nothing more comes from here; answered with the same
 };
 
 struct Message {

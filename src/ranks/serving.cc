@@ -97,10 +97,10 @@ Result<void> Exchange::deliver(int to, const Message& header, std::span<const st
   MutexLock sending(peer.sending);
   {
     MutexLock lock(mutex_);
-    const bool farewell = header.kind == MessageKind::farewell;
-    if (peer.shut_down || (peer.gone && !farewell))
+    const bool shutdown = header.kind == MessageKind::shutdown;
+    if (peer.shut_down || (peer.gone && !shutdown))
       return peer.gone ? *peer.gone : Error{Code::io, "this rank has left the others"};
-    peer.shut_down = farewell;
+    peer.shut_down = shutdown;
     peer.sending_since = clock_.now();
   }
   Message message = header;
@@ -118,7 +118,7 @@ void Exchange::receive_from(int from) {
     Message message;
     Result<void> received =
         transport_.receive(from, std::as_writable_bytes(std::span(&message, 1)));
-    if (received.ok() && message.kind == MessageKind::farewell) {
+    if (received.ok() && message.kind == MessageKind::shutdown) {
       {
         MutexLock lock(mutex_);
         peer(from).left = true;
@@ -182,7 +182,7 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
       }
       return {};
     }
-    case MessageKind::farewell:
+    case MessageKind::shutdown:
       break;
   }
   return Error{Code::io, "it speaks another language: do all ranks run the same version?"};
@@ -302,7 +302,7 @@ void Exchange::send_loop(int to) {
     MutexLock lock(mutex_);
     there = (!peer.gone || peer.left) && !aborted_;
   }
-  if (there) (void)deliver(to, {.kind = MessageKind::farewell}, {});  // the last it hears
+  if (there) (void)deliver(to, {.kind = MessageKind::shutdown}, {});  // the last it hears
   MutexLock lock(mutex_);
   peer.sender_ended = true;
   changed_.notify_all();

@@ -35,7 +35,7 @@ class Hostile {
   }
   ~Hostile() {
     for (int i = 0; i < network.ranks(); ++i) {
-      if (i != 1) say(i, {.kind = MessageKind::farewell});
+      if (i != 1) say(i, {.kind = MessageKind::shutdown});
     }
     for (auto& exchange : exchanges) {
       if (exchange) exchange->close();
@@ -253,7 +253,7 @@ TEST(Hostile, WhoHasTooMuchToSayInAMeetingIsNamed) {
   ASSERT_FALSE(heard.ok());
   EXPECT_NE(heard.error().message.find("meet: rank 1 has 16777216 TiB to say"), std::string::npos)
       << heard.error().message;
-  ranks.say(0, {.kind = MessageKind::farewell});
+  ranks.say(0, {.kind = MessageKind::shutdown});
 }
 
 }  // namespace

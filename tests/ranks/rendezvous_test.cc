@@ -152,7 +152,7 @@ TEST(Rendezvous, ARankThatFailsEndsTheOthers) {
       throw std::string("something went wrong");
     } catch (const std::string&) {
     }
-    network.kill(0);  // without a farewell its process ends
+    network.kill(0);  // its process ends without an orderly shutdown
   });
   const Heard heard = say(*waiting, "here");
   failing.join();

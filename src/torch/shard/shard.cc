@@ -339,7 +339,7 @@ void Shard::save(const std::filesystem::path& directory, const SaveOptions& opti
   auto saving = impl_->attempt([&] {
     return begin_save(impl_->training(), directory, step, ++impl_->saves, options.extra);
   });
-  // What all ranks know of has not sender_ended them: they may go on.
+  // A failure that all ranks know of does not end the exchange: they may go on.
   if (!saving.ok()) throw_error(saving.error());
   saving.value()->wait();
 }

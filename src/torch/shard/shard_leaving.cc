@@ -24,11 +24,11 @@ void Sharding::part(Model model) {
   }
   const auto late = [&] {
     MutexLock lock(mutex_);
-    return static_cast<int>(std::find(parted_.begin(), parted_.end(), false) - parted_.begin());
+    return static_cast<int>(std::find(left_.begin(), left_.end(), false) - left_.begin());
   };
   {
     MutexLock lock(mutex_);
-    parted_[static_cast<size_t>(rank())] = true;
+    left_[static_cast<size_t>(rank())] = true;
   }
   check(exchange_->tell_all({kParted, 0, 0}));
   check(exchange_->wait(

@@ -41,7 +41,7 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
       steps_(static_cast<size_t>(transport_.ranks()), 0),
       rounds_(static_cast<size_t>(transport_.ranks()), 0),
       leaving_(static_cast<size_t>(transport_.ranks()), false),
-      parted_(static_cast<size_t>(transport_.ranks()), false),
+      left_(static_cast<size_t>(transport_.ranks()), false),
       sums_(static_cast<size_t>(transport_.ranks()), 0),
       followed_(static_cast<size_t>(transport_.ranks()), 0) {
   if (!session_) {

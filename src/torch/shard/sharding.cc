@@ -23,7 +23,7 @@ Sharding::~Sharding() { close(); }
 void Sharding::close(Exchange::Shutdown shutdown) {
   if (exchange_ && reduction_) reduction_->close();
   if (node_shares_) node_shares_->close();
-  if (exchange_) exchange_->close(farewell);
+  if (exchange_) exchange_->close(shutdown);
   if (charged_ > 0) engine().discharge(std::exchange(charged_, 0));
 }
 
@@ -52,7 +52,7 @@ void Sharding::on_notice(int from, const Notice& notice) {
     }
     case kParted: {
       MutexLock lock(mutex_);
-      parted_[rank] = true;
+      left_[rank] = true;
       return;
     }
     case kSums: {

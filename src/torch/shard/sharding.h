@@ -166,7 +166,7 @@ class Sharding {
   std::vector<uint64_t> steps_ BOTTOMLESS_GUARDED_BY(mutex_);   // by rank: begun
   std::vector<uint64_t> rounds_ BOTTOMLESS_GUARDED_BY(mutex_);  // ended by then
   std::vector<bool> leaving_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::vector<bool> parted_ BOTTOMLESS_GUARDED_BY(mutex_);
+  std::vector<bool> left_ BOTTOMLESS_GUARDED_BY(mutex_);
   std::vector<uint64_t> sums_ BOTTOMLESS_GUARDED_BY(mutex_);      // by rank: asked for
   std::vector<uint64_t> followed_ BOTTOMLESS_GUARDED_BY(mutex_);  // the last step so begun
   std::vector<std::pair<uint64_t, size_t>> written_elsewhere_
