@@ -172,7 +172,8 @@ Result<void> read_all(File& file, Bytes offset, std::span<std::byte> into, const
     if (moved.value() == 0) {
       return Error{Code::corrupt, "read " + format_bytes(into.size()) + " at offset " +
                                       std::to_string(offset) + " of " + quoted(where) +
-                                      ": the file ends there; it was cut short, take another copy"};
+                                      ": the file ends there; it was cut short: the file is "
+                                      "corrupt; download or write it again"};
     }
     offset += moved.value();
     into = into.subspan(moved.value());

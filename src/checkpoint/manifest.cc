@@ -94,7 +94,8 @@ std::string contradiction(std::span<const FileEntry> files) {
 }
 
 Error damaged(const std::string& attempted, const std::string& what) {
-  return {Code::corrupt, attempted + ": " + what + "; take another copy"};
+  return {Code::corrupt,
+          attempted + ": " + what + "; the file is corrupt: download or write it again"};
 }
 
 // The checksum of all the rest. Objects are sorted by name, so the same content has the same text.
@@ -201,15 +202,17 @@ Result<void> check_files(Files& files, const std::filesystem::path& directory,
     if (!file.ok()) {
       // The directory is there, so what is missing is damage, not "no checkpoint".
       const Code code = file.error().code == Code::not_found ? Code::corrupt : file.error().code;
-      return Error{code, attempted + file.error().message +
-                             "; the manifest names it: bring it back or take another copy"};
+      return Error{code,
+                   attempted + file.error().message +
+                       "; the manifest names it: bring it back, or download the checkpoint again"};
     }
     const Result<Bytes> size = file.value()->size();
     if (!size.ok()) return size.error();
     if (size.value() != entry.bytes) {
       return Error{Code::corrupt, attempted + "'" + entry.name + "' has " +
                                       std::to_string(size.value()) + " bytes, the manifest says " +
-                                      std::to_string(entry.bytes) + "; take another copy"};
+                                      std::to_string(entry.bytes) +
+                                      "; the file is corrupt: download or write it again"};
     }
   }
   return {};

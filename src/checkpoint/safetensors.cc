@@ -22,7 +22,8 @@ class Reading {
   explicit Reading(std::string_view where) : where_(where) {}
   std::string header() const { return "read the safetensors header of '" + where_ + "'"; }
   Error wrong(const std::string& what) const {
-    return {Code::corrupt, header() + ": " + what + "; take another copy, or write the file anew"};
+    return {Code::corrupt,
+            header() + ": " + what + "; the file is corrupt: download or write it again"};
   }
   Error wrong(const std::string& tensor, const std::string& what) const {
     return wrong("tensor '" + tensor + "' " + what);

@@ -32,7 +32,8 @@ Result<json> parse_strict_json(std::string_view text, const std::string& attempt
   } catch (const json::exception& error) {
     if (wrong.empty()) wrong = error.what();
   }
-  return Error{Code::corrupt, attempted + ": " + wrong + "; take another copy"};
+  return Error{Code::corrupt,
+               attempted + ": " + wrong + "; the file is corrupt: download or write it again"};
 }
 
 Result<std::string> write_json(const json& from, int indent, const std::string& attempted) {

@@ -31,7 +31,8 @@ Result<Read> read_through(const TensorFileReader& reader, const PlacedTensor& te
 }
 
 Error differs(const std::filesystem::path& path, const std::string& what) {
-  return {Code::corrupt, "verify '" + path.string() + "': " + what + "; take another copy"};
+  return {Code::corrupt, "verify '" + path.string() + "': " + what +
+                             "; the file is corrupt: download or write it again"};
 }
 
 }  // namespace

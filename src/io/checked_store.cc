@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -102,11 +103,12 @@ Result<void> CheckedStore::compare(const Extent& extent, const Around& around, B
   for (Bytes at = from; at < to; at += kUnit) {
     const Bytes bytes = std::min(kUnit, to - at);
     if (sums.next(bytes) == around.written->checksums[at / kUnit]) continue;
-    return Error{Code::io, "read " + format_bytes(bytes) + " at offset " +
-                               std::to_string(around.begin + at) + " of scratch disk " +
-                               std::to_string(extent.disk) +
-                               ": it is not what was written there (checksums differ); the disk or "
-                               "its path to memory is broken: name another with --disk"};
+    return Error{Code::io,
+                 "read " + format_bytes(bytes) + " at offset " + std::to_string(around.begin + at) +
+                     " of scratch disk " + std::to_string(extent.disk) +
+                     ": it is not what was written there (checksums differ); the disk or "
+                     "its path to memory is broken: name another with --disk",
+                 EIO};
   }
   return {};
 }

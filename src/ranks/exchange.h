@@ -151,7 +151,7 @@ class Exchange {
     std::deque<Message> outbox;  // short messages for it
     std::optional<Error> gone;   // why it is not there any more
     bool left = false;           // announced its shutdown
-    bool shut_down = false;      // was announced its shutdown to: nothing more is sent
+    bool shut_down = false;      // was told of the shutdown here: nothing more is sent
     bool sender_ended = true;    // nothing is sent to it any more
     CondVar to_send;  // for its sender and its server: of what concerns others they need not hear
     CondVar to_answer;

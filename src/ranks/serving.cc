@@ -185,7 +185,7 @@ Result<void> Exchange::take(int from, const Message& message, std::span<std::byt
     case MessageKind::shutdown:
       break;
   }
-  return Error{Code::io, "it speaks another language: do all ranks run the same version?"};
+  return Error{Code::io, "protocol mismatch: do all ranks run the same version?"};
 }
 
 // Nothing: nobody wants it any more. Otherwise the pull stays until end_arrival().

@@ -40,7 +40,7 @@ std::string endurance(const RunEstimate& estimate, const RunMachine& machine) {
                            : days > 730 ? print("%.0f years", days / 365)
                            : days > 2   ? print("%.0f days", days)
                                         : print("%.0f hours", days * 24);
-  return text + print("; a drive made for %.0f TB lasts %s of this",
+  return text + print("; endurance: a %.0f TBW drive lasts %s at this rate",
                       machine.endurance_bytes / kTerabyte, span.c_str());
 }
 
@@ -80,7 +80,7 @@ std::string verdict_of(const RunEstimate& estimate, const RunShape& shape,
       } else if (shape.length > 1) {
         advice += ", or take shorter rows";
       }
-      return "This cannot run: one layer at work needs a limit of " +
+      return "This cannot run: the working set of one layer needs a limit of " +
              format_at_least(estimate.least_memory + growth) + ", and the limit is " +
              format_bytes(machine.memory_limit) + "; " + advice + ".";
     }
@@ -118,9 +118,9 @@ std::string table_of(const RunEstimate& estimate, const RunShape& shape,
   text += row("gradients", estimate.of(Kind::gradient));
   text += row("states", estimate.of(Kind::state));
   text += row("activations", estimate.of(Kind::activation));
-  text += row("at work", estimate.of(Kind::other));
+  text += row("working set", estimate.of(Kind::other));
   text += row("all", estimate.all);
-  text += print("%-12s %12s %12s\n\n", "there is", format_bytes(machine.memory_limit).c_str(),
+  text += print("%-12s %12s %12s\n\n", "available", format_bytes(machine.memory_limit).c_str(),
                 format_bytes(machine.disk_free).c_str());
   if (estimate.can_run()) {
     text +=

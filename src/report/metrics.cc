@@ -89,7 +89,7 @@ Result<StepMetrics> parse_metrics(std::string_view text) {
   if (well) visit_fields(metrics, Read{line, well});
   if (well) return metrics;
   return Error{Code::corrupt, "read a line of metrics: '" + std::string(text.substr(0, 40)) +
-                                  "' is none; take another copy of the file"};
+                                  "' is none; the file is corrupt: download or write it again"};
 }
 
 std::vector<StepMetrics> parse_metrics_lines(std::string_view text) {

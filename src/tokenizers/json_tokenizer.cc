@@ -227,7 +227,8 @@ Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(std::string_view text,
     if (tokenizer.ok()) return tokenizer;
     return Error{tokenizer.error().code, attempted + ": " + tokenizer.error().message};
   } catch (const json::exception& error) {
-    return Error{Code::corrupt, attempted + ": " + error.what() + "; take another copy"};
+    return Error{Code::corrupt, attempted + ": " + error.what() +
+                                    "; the file is corrupt: download or write it again"};
   }
 }
 

@@ -33,7 +33,8 @@ Result<json> read_object(const fs::path& path) {
   json parsed = json::parse(text.value(), nullptr, false);
   if (parsed.is_object()) return parsed;
   return Error{Code::corrupt,
-               "read " + path.string() + ": it is no JSON object; take another copy"};
+               "read " + path.string() +
+                   ": it is no JSON object; the file is corrupt: download or write it again"};
 }
 
 // A token is written as its text, or as an object with the text as "content".
@@ -149,7 +150,8 @@ Result<std::unique_ptr<Tokenizer>> open_vocabulary(const fs::path& directory, co
     return parse_sentencepiece(text.value(), added_tokens_in(facts), blank, attempted);
   } catch (const json::exception& error) {
     return Error{Code::corrupt, "read " + (directory / "tokenizer_config.json").string() + ": " +
-                                    error.what() + "; take another copy"};
+                                    error.what() +
+                                    "; the file is corrupt: download or write it again"};
   }
 }
 

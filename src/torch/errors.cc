@@ -15,7 +15,6 @@ std::atomic<DiskErrorThrower> disk_error_thrower{nullptr};
 // 0: no disk is to blame.
 int disk_error_number(const Error& error) {
   if (error.code == Code::no_space) return error.number != 0 ? error.number : ENOSPC;
-  if (error.code == Code::corrupt) return EIO;
   return error.code == Code::io ? error.number : 0;
 }
 

@@ -213,7 +213,7 @@ TEST(Hostile, WhoSendsMoreThanAnybodyDoesIsGivenUp) {
   expect_given_up(data, 0, "more at once");
   for (const MessageKind kind : {MessageKind::failed, MessageKind::status})
     expect_given_up({.kind = kind, .id = 12345, .bytes = Bytes{1} << 60}, 0, "more at once");
-  expect_given_up({.kind = static_cast<MessageKind>(99)}, 0, "another language");
+  expect_given_up({.kind = static_cast<MessageKind>(99)}, 0, "protocol mismatch");
 }
 
 TEST(Hostile, NobodyAnswersForAnother) {

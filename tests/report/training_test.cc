@@ -174,8 +174,8 @@ TEST(EstimateTable, SaysWhatARunNeedsAndTakes) {
   const RunEstimate found = estimate(kShape, kMachine);
   const std::string table = table_of(found, kShape, kMachine);
   for (const char* part : {"in memory", "on the disk", "parameters", "gradients", "states",
-                           "activations", "at work", "there is", "2 GiB", "300 GiB", "at best",
-                           "an hour; a drive made for 600 TB lasts", "Limited by computing"}) {
+                           "activations", "working set", "available", "2 GiB", "300 GiB", "at best",
+                           "an hour; endurance: a 600 TBW drive lasts", "Limited by computing"}) {
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
   }
   size_t longest = 0, begin = 0;
@@ -240,10 +240,10 @@ TEST(EstimateTable, SaysWhatToDoWhenItCannotWork) {
   RunMachine machine = kMachine;
   machine.memory_limit = 512_MiB;
   RunShape shape = kShape;
-  EXPECT_EQ(
-      verdict_of(estimate(shape, machine), shape, machine),
-      "This cannot run: one layer at work needs a limit of 1.29 GiB, and the limit is 512 MiB; "
-      "raise the memory limit, or take shorter rows.");
+  EXPECT_EQ(verdict_of(estimate(shape, machine), shape, machine),
+            "This cannot run: the working set of one layer needs a limit of 1.29 GiB, and the "
+            "limit is 512 MiB; "
+            "raise the memory limit, or take shorter rows.");
   machine.memory_limit = 2_GiB;
   shape.rows = 16;
   const std::string fewer = verdict_of(estimate(shape, machine), shape, machine);

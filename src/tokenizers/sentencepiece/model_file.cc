@@ -137,7 +137,10 @@ Result<SentencepieceFile> parse_sentencepiece_file(std::string_view bytes,
     parts_are_sound = parts_are_sound && read;
   });
   if (!is_sound || !parts_are_sound || file.pieces.empty()) {
-    return Error{Code::corrupt, attempted + ": it is no model of sentencepiece; take another copy"};
+    return Error{
+        Code::corrupt,
+        attempted +
+            ": it is no model of sentencepiece; the file is corrupt: download or write it again"};
   }
   return file;
 }

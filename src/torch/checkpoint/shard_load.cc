@@ -12,9 +12,9 @@
 
 #include "checkpoint/strict_json.h"
 #include "torch/checkpoint/checkpoint_reader.h"
+#include "torch/checkpoint/training_form.h"
 #include "torch/dtypes.h"
 #include "torch/optim/optimizer_state.h"
-#include "torch/checkpoint/training_form.h"
 
 namespace bottomless {
 namespace {

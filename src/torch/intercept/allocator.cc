@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "torch/intercept/deferred.h"
 #include "torch/errors.h"
+#include "torch/intercept/deferred.h"
 #include "torch/intercept/interceptor.h"
 #include "torch/runtime/process.h"
 

@@ -8,13 +8,13 @@
 #include <atomic>
 
 #include "os/system_calls.h"
+#include "torch/errors.h"
 #include "torch/intercept/collectives.h"
 #include "torch/intercept/deferred.h"
-#include "torch/errors.h"
 #include "torch/intercept/list_operators.h"
-#include "torch/runtime/process.h"
 #include "torch/intercept/square_sums.h"
 #include "torch/intercept/tiles.h"
+#include "torch/runtime/process.h"
 
 namespace bottomless {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
-#include "torch/intercept/allocator.h"
 #include "torch/errors.h"
+#include "torch/intercept/allocator.h"
 #include "torch/runtime/process.h"
 
 namespace bottomless {

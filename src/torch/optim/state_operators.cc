@@ -11,8 +11,8 @@
 
 #include "optim/gradient_norm.h"
 #include "optim/quantised.h"
-#include "torch/optim/optimizer_arguments.h"
 #include "torch/intercept/square_sums.h"
+#include "torch/optim/optimizer_arguments.h"
 
 namespace bottomless {
 namespace {

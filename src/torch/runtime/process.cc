@@ -11,10 +11,10 @@
 #include <string_view>
 
 #include "torch/intercept/allocator.h"
-#include "torch/runtime/compute_alone.h"
-#include "torch/runtime/covered_calls.h"
 #include "torch/intercept/deferred.h"
 #include "torch/intercept/interceptor.h"
+#include "torch/runtime/compute_alone.h"
+#include "torch/runtime/covered_calls.h"
 
 namespace bottomless {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "torch/runtime/compute_alone.h"
 #include "torch/intercept/managed.h"
+#include "torch/runtime/compute_alone.h"
 
 namespace bottomless {
 namespace {

@@ -11,12 +11,12 @@
 #include "torch/checkpoint/checkpoint_reader.h"
 #include "torch/errors.h"
 #include "train/commands/commands.h"
-#include "train/models/dtypes.h"
-#include "train/setup/granted_options.h"
-#include "train/models/lora.h"
 #include "train/files/model_directory.h"
-#include "train/models/presets.h"
 #include "train/loop/run_checkpoint.h"
+#include "train/models/dtypes.h"
+#include "train/models/lora.h"
+#include "train/models/presets.h"
+#include "train/setup/granted_options.h"
 #include "train/setup/run_directory.h"
 
 namespace bottomless::train {
@@ -108,7 +108,8 @@ Result<void> run(const ExportOptions& options) try {
 } catch (const nlohmann::json::exception& error) {
   return Error{Code::corrupt, "export '" + options.from.string() +
                                   "': what its checkpoint says of the model cannot be read (" +
-                                  error.what() + "); take another copy"};
+                                  error.what() +
+                                  "); the file is corrupt: download or write it again"};
 }
 
 }  // namespace

@@ -11,11 +11,11 @@
 #include "tokenizers/tokenizer.h"
 #include "train/commands/commands.h"
 #include "train/commands/generation.h"
-#include "train/setup/granted_options.h"
-#include "train/models/lora.h"
 #include "train/files/model_directory.h"
 #include "train/files/number_checks.h"
 #include "train/loop/resident_peaks.h"
+#include "train/models/lora.h"
+#include "train/setup/granted_options.h"
 #include "train/setup/run_directory.h"
 #include "train/setup/token_encoder.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tokenizers/tokenizer.h"
-#include "train/models/model.h"
 #include "train/commands/sampling.h"
+#include "train/models/model.h"
 
 namespace bottomless::train {
 

@@ -11,8 +11,8 @@
 #include "checkpoint/verify.h"
 #include "tokenizers/tokenizer.h"
 #include "train/commands/commands.h"
-#include "train/models/lora.h"
 #include "train/files/model_directory.h"
+#include "train/models/lora.h"
 #include "train/setup/run_directory.h"
 
 namespace bottomless::train {

@@ -9,9 +9,9 @@
 #include <memory>
 #include <optional>
 
-#include "train/models/model.h"
-#include "train/loop/progress.h"
 #include "train/files/tensor_directory.h"
+#include "train/loop/progress.h"
+#include "train/models/model.h"
 
 namespace bottomless::train {
 

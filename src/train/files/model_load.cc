@@ -6,10 +6,10 @@
 
 #include "checkpoint/files.h"
 #include "torch/errors.h"
-#include "train/models/dtypes.h"
 #include "train/files/model_directory.h"
 #include "train/files/pieces.h"
 #include "train/files/tensor_directory.h"
+#include "train/models/dtypes.h"
 
 namespace bottomless::train {
 namespace {

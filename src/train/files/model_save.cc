@@ -9,10 +9,10 @@
 #include "checkpoint/files.h"
 #include "checkpoint/strict_json.h"
 #include "train/files/model_directory.h"
-#include "train/models/named_tensor.h"
 #include "train/files/new_directory.h"
 #include "train/files/tensor_directory.h"
 #include "train/files/tensor_files.h"
+#include "train/models/named_tensor.h"
 
 namespace bottomless::train {
 namespace {

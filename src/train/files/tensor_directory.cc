@@ -28,11 +28,14 @@ Result<std::vector<std::string>> files_of(Files& files, const path& directory) {
     if (!json.ok()) return json.error();
     const auto map = json.value().find("weight_map");
     if (!json.value().is_object() || map == json.value().end() || !map->is_object())
-      return Error{Code::corrupt, attempted + ": it has no 'weight_map'; take another copy"};
+      return Error{
+          Code::corrupt,
+          attempted + ": it has no 'weight_map'; the file is corrupt: download or write it again"};
     for (const auto& [tensor, file] : map->items()) {
       if (!file.is_string() || path(file.get<std::string>()).filename() != file.get<std::string>())
         return Error{Code::corrupt, attempted + ": the file of '" + tensor +
-                                        "' is no name of a file beside it; take another copy"};
+                                        "' is no name of a file beside it; the file is corrupt: "
+                                        "download or write it again"};
       found.insert(file.get<std::string>());
     }
   } else {

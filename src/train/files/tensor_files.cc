@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "train/models/dtypes.h"
 #include "train/files/pieces.h"
+#include "train/models/dtypes.h"
 
 namespace bottomless::train {
 

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "checkpoint/tensor_file_writer.h"
-#include "train/models/named_tensor.h"
 #include "train/loop/progress.h"
+#include "train/models/named_tensor.h"
 
 namespace bottomless::train {
 

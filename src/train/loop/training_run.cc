@@ -103,7 +103,7 @@ Result<SavedRun> TrainingRun::saved_run() const try {
 } catch (const json::exception& error) {
   return Error{Code::corrupt, "resume the run in '" + directory_.path.string() +
                                   "': what its checkpoint says of the run cannot be read (" +
-                                  error.what() + "); take another copy, or begin anew"};
+                                  error.what() + "); the file is corrupt: begin anew"};
 }
 
 // A checkpoint that is damaged is not the last one.

@@ -227,7 +227,8 @@ Result<ModelConfig> parse_config(std::string_view text, const std::string& file)
   Result<json> parsed = parse_strict_json(text, where);
   if (!parsed.ok()) return parsed.error();
   if (!parsed.value().is_object())
-    return Error{Code::corrupt, where + ": it is no JSON object; take another copy"};
+    return Error{Code::corrupt,
+                 where + ": it is no JSON object; the file is corrupt: download or write it again"};
   JsonKeys keys(parsed.value(), where);
   ModelConfig config;
   config.source = text;

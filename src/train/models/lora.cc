@@ -11,10 +11,10 @@
 
 #include "checkpoint/files.h"
 #include "checkpoint/tensor_file_reader.h"
-#include "train/models/dtypes.h"
 #include "train/files/new_directory.h"
 #include "train/files/tensor_directory.h"
 #include "train/files/tensor_files.h"
+#include "train/models/dtypes.h"
 
 namespace bottomless::train {
 namespace {
@@ -98,7 +98,8 @@ Result<TensorFileReader> open_adapters(Files& files, const std::filesystem::path
     if (is_whole(tensor)) continue;
     return Error{Code::corrupt, "read the adapters in '" + directory.string() + "': '" +
                                     tensor.name + "' is not one of a pair of rank " +
-                                    std::to_string(rank) + "; take another copy"};
+                                    std::to_string(rank) +
+                                    "; the file is corrupt: download or write it again"};
   }
   if (file.value().tensors().empty())
     return Error{Code::corrupt,

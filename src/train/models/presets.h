@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "train/models/model.h"
 #include "train/loop/progress.h"
+#include "train/models/model.h"
 
 namespace bottomless::train {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "train/setup/granted_options.h"
 #include "train/models/lora.h"
+#include "train/setup/granted_options.h"
 #include "train/updates/updates.h"
 
 namespace bottomless::train {

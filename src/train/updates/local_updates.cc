@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "train/models/dtypes.h"
 #include "train/loop/run_checkpoint.h"
+#include "train/models/dtypes.h"
 
 namespace bottomless::train {
 namespace {
