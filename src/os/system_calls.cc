@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "os/fault_handler.h"
-#include "os/pieces.h"
+#include "os/piecewise_call.h"
 
 namespace bottomless {
 namespace {

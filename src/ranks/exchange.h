@@ -27,8 +27,8 @@
 #include "io/priority.h"
 #include "ranks/layout.h"
 #include "ranks/message.h"
-#include "ranks/pieces.h"
-#include "ranks/quantised.h"
+#include "ranks/network_format.h"
+#include "ranks/piece_cache.h"
 #include "ranks/transport.h"
 
 namespace bottomless {

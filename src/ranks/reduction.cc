@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "ranks/shard_roles.h"
+#include "ranks/shard_protocol.h"
 
 namespace bottomless {
 namespace {
@@ -137,7 +137,8 @@ Result<void> Reduction::contribute(size_t parameter, ReducedTensor gradient) {
     contributions_.push_back({parameter, key, std::move(gradient)});
     note_ready(parameter, options_.rank, round, turn);
   }
-  return exchange_->tell_all({kReady, static_cast<uint64_t>(parameter), round << 32 | turn});
+  return exchange_->tell_all(encode(
+      GradientReady{.parameter = parameter, .round = static_cast<uint32_t>(round), .turn = turn}));
 }
 
 void Reduction::note_ready(size_t parameter, int rank, uint64_t round, uint32_t turn) {
@@ -165,13 +166,16 @@ void Reduction::told_of_unknown(int rank, uint64_t parameter) {
 
 void Reduction::on_notice(int from, const Notice& notice) {
   MutexLock lock(mutex_);
-  if (notice.what == kReady && notice.first >= work_.size()) {
-    fail_because_of(from, notice.first);
-  } else if (notice.what == kReady) {
-    note_ready(notice.first, from, notice.second >> 32, static_cast<uint32_t>(notice.second));
-  } else if (notice.what == kRoundEnds) {
+  const ShardNotice decoded = decode(notice);
+  if (const auto* ready = std::get_if<GradientReady>(&decoded)) {
+    if (ready->parameter < work_.size()) {
+      note_ready(ready->parameter, from, ready->round, ready->turn);
+    } else {
+      fail_because_of(from, ready->parameter);
+    }
+  } else if (const auto* ends = std::get_if<RoundEnds>(&decoded)) {
     auto& ended = ended_[static_cast<size_t>(from)];
-    ended = std::max(ended, notice.first + 1);
+    ended = std::max(ended, ends->round + 1);
     changed_.notify_all();
   }
 }
@@ -192,7 +196,7 @@ Result<void> Reduction::end_round() {
     std::fill(turns_.begin(), turns_.end(), 0);
     changed_.notify_all();
   }
-  return exchange_->tell_all({kRoundEnds, round, 0});
+  return exchange_->tell_all(encode(RoundEnds{round}));
 }
 
 void Reduction::skip_to_round(uint64_t round) {
@@ -261,7 +265,8 @@ bool Reduction::changed(size_t parameter) const {
 
 void Reduction::forget_changes(size_t parameter) {
   MutexLock lock(mutex_);
-  std::erase_if(work_[parameter].rounds, [&](uint64_t round) { return round < round_; });
+  std::set<uint64_t>& rounds = work_[parameter].rounds;
+  rounds.erase(rounds.begin(), rounds.lower_bound(round_));
 }
 
 bool Reduction::others_have_ended(uint64_t round) const {

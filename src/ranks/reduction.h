@@ -60,8 +60,6 @@ struct ReductionOptions {
 
 class Reduction {
  public:
-  static constexpr uint64_t kReady = 1, kRoundEnds = 2;  // of Notice::what
-
   Reduction(std::vector<ReducedParameter> parameters, const ReductionOptions& options,
             ReductionHooks hooks);
   ~Reduction();

@@ -1,4 +1,4 @@
-#include "os/pieces.h"
+#include "os/piecewise_call.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,3 @@
-#include "ranks/pieces.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,6 +5,7 @@
 #include <thread>
 
 #include "engine/rig.h"
+#include "ranks/piece_cache.h"
 
 namespace bottomless {
 namespace {

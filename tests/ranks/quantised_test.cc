@@ -1,5 +1,3 @@
-#include "ranks/quantised.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "optim/formats.h"
+#include "ranks/network_format.h"
 #include "support/random.h"
 
 namespace bottomless {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ranks/exchanges.h"
+#include "ranks/shard_protocol.h"
 #include "support/random.h"
 #include "support/sanitizer.h"
 
@@ -148,7 +149,7 @@ struct Reductions {
 TEST(Reduction, AParameterThatThereIsNotFailsItAndNamesTheRankThatSpokeOfIt) {
   for (const uint64_t parameter : {uint64_t{0}, uint64_t{3}, ~uint64_t{0}}) {
     RankOfReduction rank({}, 0, 3);
-    rank->on_notice(2, {Reduction::kReady, parameter, 0});
+    rank->on_notice(2, encode(GradientReady{.parameter = parameter}));
     const std::optional<Error> failure = rank->failure();
     ASSERT_TRUE(failure) << parameter;
     EXPECT_NE(failure->message.find("rank 2 spoke of parameter " + std::to_string(parameter)),

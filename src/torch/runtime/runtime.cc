@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
+#include <nlohmann/json.hpp>
 
 #include "memory/granted.h"
 #include "report/explain.h"
@@ -120,26 +120,25 @@ bool is_limited() { return Process::get().active(); }
 Bytes automatic_memory() { return automatic_limit(granted_memory()); }
 
 std::string to_json(const Stats& stats) {
-  std::ostringstream out;
-  out.precision(9);
-  out << "{\"limit_bytes\": " << stats.limit_bytes << ", \"peak_bytes\": " << stats.peak_bytes
-      << ", \"steps\": " << stats.steps << ", \"step_seconds\": " << stats.step_seconds
-      << ", \"stall_seconds\": " << stats.stall_seconds << ", \"read_bytes\": " << stats.read_bytes
-      << ", \"written_bytes\": " << stats.written_bytes << ", \"disk_bytes\": " << stats.disk_bytes
-      << ", \"faults\": " << stats.faults << ", \"evictions\": " << stats.evictions
-      << ", \"planned_fetches\": " << stats.planned_fetches
-      << ", \"planned_hits\": " << stats.planned_hits
-      << ", \"demand_fetches\": " << stats.demand_fetches
-      << ", \"plan_departures\": " << stats.plan_departures
-      << ", \"deferred_updates\": " << stats.deferred_updates
-      << ", \"overhead_bytes\": " << stats.overhead_bytes << ", \"resident_bytes\": {";
-  const char* separator = "";
-  for (const auto& [kind, bytes] : stats.resident_bytes) {
-    out << separator << '"' << kind << "\": " << bytes;
-    separator = ", ";
-  }
-  out << "}}";
-  return out.str();
+  nlohmann::ordered_json json{{"limit_bytes", stats.limit_bytes},
+                              {"peak_bytes", stats.peak_bytes},
+                              {"steps", stats.steps},
+                              {"step_seconds", stats.step_seconds},
+                              {"stall_seconds", stats.stall_seconds},
+                              {"read_bytes", stats.read_bytes},
+                              {"written_bytes", stats.written_bytes},
+                              {"disk_bytes", stats.disk_bytes},
+                              {"faults", stats.faults},
+                              {"evictions", stats.evictions},
+                              {"planned_fetches", stats.planned_fetches},
+                              {"planned_hits", stats.planned_hits},
+                              {"demand_fetches", stats.demand_fetches},
+                              {"plan_departures", stats.plan_departures},
+                              {"deferred_updates", stats.deferred_updates},
+                              {"overhead_bytes", stats.overhead_bytes},
+                              {"resident_bytes", nlohmann::ordered_json::object()}};
+  for (const auto& [kind, bytes] : stats.resident_bytes) json["resident_bytes"][kind] = bytes;
+  return json.dump();
 }
 
 }  // namespace bottomless

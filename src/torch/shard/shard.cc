@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ranks/shard_roles.h"
+#include "ranks/shard_protocol.h"
 #include "torch/errors.h"
 #include "torch/shard/shard_inside.h"
 #include "torch/shard/shard_training.h"

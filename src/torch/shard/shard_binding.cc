@@ -3,7 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
-#include "ranks/shard_roles.h"
+#include "ranks/shard_protocol.h"
 #include "torch/checkpoint/shard_checkpoint.h"
 #include "torch/shard/sharding.h"
 

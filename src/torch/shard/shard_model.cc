@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ranks/shard_roles.h"
+#include "ranks/shard_protocol.h"
 #include "torch/errors.h"
 #include "torch/intercept/managed.h"
 #include "torch/runtime/compute_alone.h"
@@ -37,13 +37,7 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
     : session_(Process::get().sessions().use_current()),
       transport_(std::move(backend)),
       options_(options),
-      written_(parameters.size(), false),
-      steps_(static_cast<size_t>(transport_.ranks()), 0),
-      rounds_(static_cast<size_t>(transport_.ranks()), 0),
-      leaving_(static_cast<size_t>(transport_.ranks()), false),
-      left_(static_cast<size_t>(transport_.ranks()), false),
-      sums_(static_cast<size_t>(transport_.ranks()), 0),
-      followed_(static_cast<size_t>(transport_.ranks()), 0) {
+      written_(parameters.size(), false) {
   if (!session_) {
     refuse_to_shard(
         "no limit is in force; set one first (bottomless.limit, bottomless run, "
@@ -80,14 +74,16 @@ Sharding::Sharding(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::s
   session_->stop_deferring();
   plan(options);
   Result<std::unique_ptr<Exchange>> exchange = Exchange::start(
-      transport_, {.deadline = options.deadline,
-                   .piece_bytes = piece_bytes_,
-                   .ranks_per_node = options.ranks_per_node,
-                   .on_notice = [this](int from, const Notice& notice) { on_notice(from, notice); },
-                   .serving = compute_alone,
-                   .phase = [this] { return describe(); }});
+      transport_,
+      {.deadline = options.deadline,
+       .piece_bytes = piece_bytes_,
+       .ranks_per_node = options.ranks_per_node,
+       .on_notice = [this](int from, const Notice& notice) { protocol_->on_notice(from, notice); },
+       .serving = compute_alone,
+       .phase = [this] { return describe(); }});
   if (!exchange.ok()) throw_error(exchange.error());
   exchange_ = std::move(exchange).value();
+  protocol_->start(*exchange_);
   check(reduction_->start(*exchange_));
   if (within_node) {
     node_shares_ = std::make_unique<NodeShares>(*exchange_, engine(), piece_bytes_);
@@ -130,6 +126,7 @@ void Sharding::plan(const ShardingOptions& options) {
                                                    .piece_bytes = piece_bytes_,
                                                    .most_waiting = session_->memory() / 8},
                                   reduction_of_tensors(std::move(types), std::move(own), ranks()));
+  protocol_ = std::make_unique<StepProtocol>(rank(), ranks(), parameters_.size(), *reduction_);
 }
 
 // Ranks with different models would wait for each other for ever.

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "ranks/shard_roles.h"
+#include "ranks/shard_protocol.h"
 #include "torch/errors.h"
 #include "torch/intercept/managed.h"
 #include "torch/shard/shard_phase.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-#include "ranks/shard_roles.h"
+#include "ranks/shard_protocol.h"
 #include "torch/errors.h"
 #include "torch/intercept/managed.h"
 #include "torch/shard/shard_phase.h"
@@ -36,7 +36,7 @@ at::Tensor Sharding::sum_over_ranks(const at::Tensor& values) {
   const Phase phase(*this, "exchanging sums");
   const at::Tensor own = values.to(at::kDouble).contiguous().clone();
   const Exchange::Key key = offer_values(own, ranks() - 1);
-  check(exchange_->tell_all({kSums, values_asked_, 0}));
+  check(protocol_->tell_sum(values_asked_));
   at::Tensor sum = at::zeros_like(own);
   at::Tensor theirs = at::empty_like(own);
   for (int from = 0; from < ranks(); ++from) {

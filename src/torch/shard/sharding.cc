@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ranks/shard_roles.h"
+#include "ranks/shard_protocol.h"
 #include "torch/errors.h"
 #include "torch/intercept/interceptor.h"
 #include "torch/intercept/managed.h"
@@ -25,49 +25,6 @@ void Sharding::close(Exchange::Shutdown shutdown) {
   if (node_shares_) node_shares_->close();
   if (exchange_) exchange_->close(shutdown);
   if (charged_ > 0) engine().discharge(std::exchange(charged_, 0));
-}
-
-void Sharding::on_notice(int from, const Notice& notice) {
-  const auto rank = static_cast<size_t>(from);
-  switch (notice.what) {
-    case kStepBegins:
-    case kStepFollows: {
-      {
-        MutexLock lock(mutex_);
-        if (notice.what == kStepFollows) followed_[rank] = notice.first;
-        steps_[rank] = notice.first;
-        rounds_[rank] = notice.second;
-      }
-      reduction_->end_rounds_of(from, notice.second);
-      return;
-    }
-    case kWritten: {
-      if (notice.first >= parameters_.size()) {
-        reduction_->told_of_unknown(from, notice.first);
-        return;
-      }
-      MutexLock lock(mutex_);
-      written_elsewhere_.emplace_back(notice.second, notice.first);
-      return;
-    }
-    case kParted: {
-      MutexLock lock(mutex_);
-      left_[rank] = true;
-      return;
-    }
-    case kSums: {
-      MutexLock lock(mutex_);
-      sums_[rank] = notice.first;
-      return;
-    }
-    case kLeaving: {
-      MutexLock lock(mutex_);
-      leaving_[rank] = true;
-      return;
-    }
-    default:
-      reduction_->on_notice(from, notice);
-  }
 }
 
 void Sharding::contribute(size_t parameter, const at::Tensor& gradient) {
@@ -95,18 +52,11 @@ std::vector<at::Tensor> Sharding::reduce() {
   return tensors_of(reduction_->take());
 }
 
-void Sharding::announce_step(const std::vector<size_t>& touched) {
-  const uint64_t step = step_.load(std::memory_order_relaxed) + 1;
-  const uint64_t rounds = reduction_->round();
-  {
-    MutexLock lock(mutex_);
-    steps_[static_cast<size_t>(rank())] = step;
-    rounds_[static_cast<size_t>(rank())] = rounds;
-    if (follows_) followed_[static_cast<size_t>(rank())] = step;
-  }
+// What was written outside of the optimizer, here or because of a gradient from before.
+void Sharding::tell_writes(const std::vector<size_t>& touched, uint64_t step) {
   const auto write = [&](size_t parameter) {
     written_[parameter] = true;
-    check(exchange_->tell_all({kWritten, parameter, step}));
+    check(protocol_->tell_written(parameter, step));
   };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (was_written(parameters_[i])) write(i);
@@ -114,15 +64,6 @@ void Sharding::announce_step(const std::vector<size_t>& touched) {
   for (const size_t i : touched) {
     if (!written_[i] && !reduction_->changed(i)) write(i);
   }
-  check(exchange_->tell_all({follows_ ? kStepFollows : kStepBegins, step, rounds}));
-}
-
-// A rank that has not begun the step and sums up what this one has gone past: they would wait for each other.
-std::optional<int> Sharding::waits_for_a_sum_before(uint64_t step) const {
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    if (steps_[i] < step && sums_[i] > values_asked_) return static_cast<int>(i);
-  }
-  return std::nullopt;
 }
 
 std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched) {
@@ -132,41 +73,12 @@ std::vector<at::Tensor> Sharding::begin_step(const std::vector<size_t>& touched)
   if (node_shares_) {
     if (std::optional<Error> failed = node_shares_->failure()) throw_error(*failed);
   }
-  announce_step(touched);
-  const uint64_t step = step_.load(std::memory_order_relaxed) + 1;
-  const auto slowest = [&] {
-    MutexLock lock(mutex_);
-    return static_cast<int>(std::min_element(steps_.begin(), steps_.end()) - steps_.begin());
-  };
-  std::optional<int> elsewhere;
-  check(exchange_->wait(
-      "begin step " + std::to_string(step),
-      [&] {
-        const auto late = static_cast<size_t>(slowest());
-        MutexLock lock(mutex_);
-        elsewhere = waits_for_a_sum_before(step);
-        return elsewhere || steps_[late] >= step;
-      },
-      slowest));
-  if (elsewhere) {
-    throw_error({Code::invalid_argument,
-                 "begin step " + std::to_string(step) + ": rank " + std::to_string(*elsewhere) +
-                     " has asked for something that all ranks must ask for before it, a norm for "
-                     "clip_grad_norm_ or a checkpoint, and rank " +
-                     std::to_string(rank()) + " has not; do so on all ranks or on none"});
-  }
+  const uint64_t step = steps() + 1;
+  tell_writes(touched, step);
+  check(protocol_->begin(step, follows_, values_asked_));
   reduction_->free_given();  // all have had their parts
-  uint64_t rounds = 0;
-  {
-    MutexLock lock(mutex_);
-    rounds = *std::max_element(rounds_.begin(), rounds_.end());
-    // Who is fast may have announced the step after this one.
-    std::erase_if(written_elsewhere_, [&](const auto& written) {
-      if (written.first > step) return false;
-      written_[written.second] = true;
-      return true;
-    });
-  }
+  for (const size_t parameter : protocol_->take_written(step)) written_[parameter] = true;
+  const uint64_t rounds = protocol_->most_rounds();
   if (rounds > reduction_->round()) {
     // Somebody has had more rounds than this rank: their gradients belong to this step, too.
     reduction_->skip_to_round(rounds);

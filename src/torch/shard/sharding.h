@@ -20,9 +20,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "base/mutex.h"
 #include "ranks/gather.h"
 #include "ranks/node_shares.h"
+#include "ranks/step_protocol.h"
 #include "torch/runtime/session.h"
 #include "torch/shard/c10d_transport.h"
 #include "torch/shard/reduced_tensors.h"
@@ -92,7 +92,7 @@ class Sharding {
 
   // Nothing more to do here. Waits until that is so for everybody, or until others are at something that this rank has to
   // take part in: reduce() and apply what it gives, sum_over_ranks() of what a script's ranks sum between steps, or a step.
-  enum class Others { are_done, reduce, sum, step };
+  using Others = StepProtocol::Others;
   Others await_others();
   // When all are done: the model is this rank's own again, all of it, and nobody goes before everybody has theirs.
   enum class Model { kept, forgotten };
@@ -129,12 +129,9 @@ class Sharding {
   void fetch_small(const std::vector<bool>& changed);
   void pull_into(const at::Tensor& into, int from, Exchange::Key key, uint64_t version,
                  Bytes offset, const std::string& what);
-  void on_notice(int from, const Notice& notice);
-  void announce_step(const std::vector<size_t>& touched);
-  std::optional<int> waits_for_a_sum_before(uint64_t step) const BOTTOMLESS_REQUIRES(mutex_);
+  void tell_writes(const std::vector<size_t>& touched, uint64_t step);
   bool differs_from_share(const Parameter& parameter);
   bool was_written(const Parameter& parameter);
-  uint64_t values_asked_by_others() const BOTTOMLESS_REQUIRES(mutex_);
   Exchange::Key offer_values(const at::Tensor& values, int to_ranks);
   void forget_values();
   std::string describe() const;
@@ -149,8 +146,9 @@ class Sharding {
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<NodeShares> node_shares_;  // null: there are none
   std::unique_ptr<Reduction> reduction_;
-  bool contributed_ = false;  // since the last reduce()
-  bool reduced_ = false;      // in this step
+  std::unique_ptr<StepProtocol> protocol_;
+  std::atomic<bool> contributed_{false};  // since the last reduce()
+  bool reduced_ = false;                  // in this step
   std::atomic<uint64_t> step_{0};
   std::atomic<const char*> phase_{"between steps"};  // literals only
   uint64_t values_asked_ = 0;
@@ -161,16 +159,6 @@ class Sharding {
   };
   std::deque<Values> values_;
   bool follows_ = false;  // takes part in what others begin, and has nothing to do by itself
-
-  mutable Mutex mutex_;
-  std::vector<uint64_t> steps_ BOTTOMLESS_GUARDED_BY(mutex_);   // by rank: begun
-  std::vector<uint64_t> rounds_ BOTTOMLESS_GUARDED_BY(mutex_);  // ended by then
-  std::vector<bool> leaving_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::vector<bool> left_ BOTTOMLESS_GUARDED_BY(mutex_);
-  std::vector<uint64_t> sums_ BOTTOMLESS_GUARDED_BY(mutex_);      // by rank: asked for
-  std::vector<uint64_t> followed_ BOTTOMLESS_GUARDED_BY(mutex_);  // the last step so begun
-  std::vector<std::pair<uint64_t, size_t>> written_elsewhere_
-      BOTTOMLESS_GUARDED_BY(mutex_);  // before which step
 };
 
 }  // namespace bottomless

@@ -13,7 +13,7 @@
 #include "train/commands/commands.h"
 #include "train/files/model_directory.h"
 #include "train/loop/run_checkpoint.h"
-#include "train/models/dtypes.h"
+#include "train/models/parameter_types.h"
 #include "train/models/lora.h"
 #include "train/models/presets.h"
 #include "train/setup/granted_options.h"

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "train/files/tensor_directory.h"
-#include "train/loop/progress.h"
+#include "train/files/tensor_progress.h"
 #include "train/models/model.h"
 
 namespace bottomless::train {

@@ -7,9 +7,9 @@
 #include "checkpoint/files.h"
 #include "torch/errors.h"
 #include "train/files/model_directory.h"
-#include "train/files/pieces.h"
+#include "train/files/tensor_pieces.h"
 #include "train/files/tensor_directory.h"
-#include "train/models/dtypes.h"
+#include "train/models/parameter_types.h"
 
 namespace bottomless::train {
 namespace {

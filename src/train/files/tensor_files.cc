@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "train/files/pieces.h"
-#include "train/models/dtypes.h"
+#include "train/files/tensor_pieces.h"
+#include "train/models/parameter_types.h"
 
 namespace bottomless::train {
 

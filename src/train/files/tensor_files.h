@@ -7,7 +7,7 @@
 #include <span>
 
 #include "checkpoint/tensor_file_writer.h"
-#include "train/loop/progress.h"
+#include "train/files/tensor_progress.h"
 #include "train/models/named_tensor.h"
 
 namespace bottomless::train {

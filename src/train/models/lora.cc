@@ -14,7 +14,7 @@
 #include "train/files/new_directory.h"
 #include "train/files/tensor_directory.h"
 #include "train/files/tensor_files.h"
-#include "train/models/dtypes.h"
+#include "train/models/parameter_types.h"
 
 namespace bottomless::train {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "checkpoint/checksum.h"
 #include "torch/errors.h"
-#include "train/files/pieces.h"
+#include "train/files/tensor_pieces.h"
 
 namespace bottomless::train {
 namespace {

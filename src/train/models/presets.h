@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "train/loop/progress.h"
+#include "train/files/tensor_progress.h"
 #include "train/models/model.h"
 
 namespace bottomless::train {

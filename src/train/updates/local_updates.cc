@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "train/loop/run_checkpoint.h"
-#include "train/models/dtypes.h"
+#include "train/models/parameter_types.h"
 
 namespace bottomless::train {
 namespace {

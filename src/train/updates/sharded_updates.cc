@@ -12,7 +12,7 @@
 #include "torch/checkpoint/checkpoint_reader.h"
 #include "torch/errors.h"
 #include "train/files/tensor_files.h"
-#include "train/models/dtypes.h"
+#include "train/models/parameter_types.h"
 
 namespace bottomless::train {
 namespace {

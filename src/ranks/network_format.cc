@@ -1,4 +1,4 @@
-#include "ranks/quantised.h"
+#include "ranks/network_format.h"
 
 #include <algorithm>
 #include <cmath>

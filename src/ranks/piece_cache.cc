@@ -1,4 +1,4 @@
-#include "ranks/pieces.h"
+#include "ranks/piece_cache.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "train/files/pieces.h"
+#include "train/files/tensor_pieces.h"
 
 #include <ATen/ops/from_blob.h>
 
