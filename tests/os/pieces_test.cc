@@ -1,5 +1,3 @@
-#include "os/piecewise_call.h"
-
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "os/piecewise_call.h"
 #include "support/random.h"
 
 namespace bottomless {

@@ -21,8 +21,8 @@
 #include "checkpoint/tensor_file_reader.h"
 #include "checkpoint/tensor_file_writer.h"
 #include "train/files/model_directory.h"
-#include "train/models/parameter_types.h"
 #include "train/models/experts.h"
+#include "train/models/parameter_types.h"
 #include "train/models/presets.h"
 
 namespace {

@@ -7,8 +7,8 @@
 #include "checkpoint/files.h"
 #include "torch/errors.h"
 #include "train/files/model_directory.h"
-#include "train/files/tensor_pieces.h"
 #include "train/files/tensor_directory.h"
+#include "train/files/tensor_pieces.h"
 #include "train/models/parameter_types.h"
 
 namespace bottomless::train {
