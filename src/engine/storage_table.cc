@@ -25,6 +25,7 @@ size_t StorageTable::entries_for(const std::byte* at, Bytes bytes) const {
 Bytes StorageTable::record_bytes_for(const std::byte* at, Bytes bytes, const Remote* remote) const {
   const size_t new_entries = entries_for(at, bytes) - table_.size();
   return sizeof(Storage) + (remote != nullptr ? sizeof(Remote) : 0) +
+         // NOLINTNEXTLINE(bugprone-sizeof-expression)
          blocks_for(bytes) * sizeof(Block) + new_entries * sizeof(Storage*);
 }
 

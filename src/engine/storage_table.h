@@ -40,6 +40,7 @@ class StorageTable {
 
   Bytes record_bytes() const {
     return blocks_ * sizeof(Block) + storages_ * sizeof(Storage) +
+           // NOLINTNEXTLINE(bugprone-sizeof-expression)
            table_.capacity() * sizeof(Storage*);
   }
   // What add() would add to that.

@@ -108,6 +108,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 
 bool ask_service_thread(Request& request) {
   Request* pointer = &request;
+  // NOLINTNEXTLINE(bugprone-sizeof-expression)
   if (write(g_handler.requests, &pointer, sizeof pointer) != sizeof pointer) return false;
   while (request.answer.load(std::memory_order_acquire) == 0)
     futex(request.answer, FUTEX_WAIT_PRIVATE, 0);
@@ -203,9 +204,11 @@ void FaultHandler::run() {
   t_serves = true;
   for (;;) {
     Request* request = nullptr;
+    // NOLINTNEXTLINE(bugprone-sizeof-expression)
     const ssize_t got = read(requests_out_.get(), &request, sizeof request);
     if (got < 0 && errno == EINTR) continue;
     listening_.fetch_sub(1);
+    // NOLINTNEXTLINE(bugprone-sizeof-expression)
     if (got != sizeof request) return;
     Result<bool> served = serve_(request->address, request->access, request->origin);
     if (!served.ok()) {

@@ -46,6 +46,7 @@ void cover_system_calls(const SystemCallHooks& hooks, std::span<const Redirectio
 
 namespace detail {
 // Above zero for a while after a library was loaded: its calls are to be redirected as well.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 inline std::atomic<int> new_libraries{0};
 void cover_new_libraries();
 }  // namespace detail

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "bottomless: ";
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<DiskErrorThrower> disk_error_thrower{nullptr};
 
 // 0: no disk is to blame.
