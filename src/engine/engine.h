@@ -86,7 +86,7 @@ class Engine final : Mover::Owner {
   void announce_use(std::span<const Need> needs, std::string_view who);
   void end_announced_use(const Need& need);
 
-  // Copies content out without bringing anything in: what is away is read past the heap, so that it needs no room. Ends at
+  // Copies content out without making anything resident: what is absent is read bypassing the heap, without room. Ends at
   // the end of a block at the latest; returns how many bytes. `into` is page-aligned, with bypass_buffer_bytes(bytes). What a
   // source has is only had while it is here, or on its way and that is awaited. Nobody begins to write to a block
   // while it is copied. As it came: what is on its way or was written to here is refused.
@@ -97,15 +97,15 @@ class Engine final : Mover::Owner {
   Result<Bytes> read_bypassing_heap(const void* address, Bytes bytes, std::span<std::byte> into,
                                     Wanted wanted = Wanted::as_it_is);
 
-  // Begins to bring in what of these ranges is away, as far as there is room for it without anything
+  // Begins to bring in what of these ranges is absent, as far as there is room for it without anything
   // having to leave. Waits for nothing, and gives way to everybody who does.
   void prefetch(std::span<const Need> needs);
 
   // Marks the end of a step. A program that marks none has its steps found where its operations repeat.
   void end_step();
 
-  // Puts work on these storages off until somebody wants one of them, by whatever way; until then their
-  // content is not accessible. What was put off first is done first. False: it is better done now.
+  // Defers work on these storages until somebody wants one of them, by whatever way; until then their
+  // content is not accessible. What was deferred first runs first. False: it is better done now.
   bool defer(std::span<const Need> needs, std::shared_ptr<DeferredWork> work);
   Result<void> flush_deferred();  // runs all of it
   // Drops what would change only storages that have been freed since.
@@ -119,7 +119,7 @@ class Engine final : Mover::Owner {
   Result<bool> touch(const void* address, Access access, const Accessor& accessor = {});
 
   // Around fork(). The copy in the child has no threads: it moves nothing, and only brings in for
-  // itself, outside any limit, what was away when it was forked. `children` hangs up when the last
+  // itself, outside any limit, what was absent when it was forked. `children` hangs up when the last
   // process that could do so has ended.
   void before_fork();
   void after_fork_in_parent(UniqueFd children);

@@ -1,4 +1,4 @@
-// Around fork(): the parent goes on as before, the child reads what was away when it was forked.
+// Around fork(): the parent goes on as before, the child reads what was absent when it was forked.
 #include <utility>
 
 #include "engine/engine.h"

@@ -5,14 +5,6 @@
 #include "engine/engine.h"
 
 namespace bottomless {
-namespace {
-
-bool covers(const Need& need, const Block& block) {
-  const auto* from = static_cast<const std::byte*>(need.address);
-  return from <= block.at && from + need.bytes >= block.at + block.bytes;
-}
-
-}  // namespace
 
 Pins::Pins(Engine& engine)
     : engine_(&engine), id_(engine.next_pins_id_.fetch_add(1, std::memory_order_relaxed)) {}

@@ -64,7 +64,7 @@ Result<Bytes> Engine::read_bypassing_heap(const void* address, Bytes bytes,
     if (storage->remote && storage->remote->written)
       return Error{Code::invalid_argument, "copy a tensor out: it was written to here"};
   }
-  // A pin keeps the block where it is: what is here stays, and the place of what is away is not written to.
+  // A pin keeps the block where it is: what is here stays, and the place of what is absent is not written to.
   Pins pins(*this);
   add_pin(pins, block);
   while (block.is_arriving() || block.hidden_frames) changes_.wait();

@@ -31,11 +31,9 @@ Result<void> Engine::record_operation(std::span<const Need> needs, std::string_v
   prefetcher_.began(who, signature);
   for (const Need& need : needs) {
     table_.each_block(need, [&](Block& block) BOTTOMLESS_NOT_ANALYSED {
-      const auto* from = static_cast<const std::byte*>(need.address);
-      const bool whole = from <= block.at && from + need.bytes >= block.at + block.bytes;
       if (std::exchange(block.prefetched_unused, false)) ++planned_hits_;
-      prefetcher_.uses(
-          block, {.writes = need.access == Access::write, .fetches = !(need.overwritten && whole)});
+      prefetcher_.uses(block, {.writes = need.access == Access::write,
+                               .fetches = !(need.overwritten && covers(need, block))});
       return true;
     });
   }

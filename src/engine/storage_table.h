@@ -17,6 +17,12 @@
 
 namespace bottomless {
 
+// Whether the block lies wholly in the range.
+inline bool covers(const Need& need, const Block& block) {
+  const auto* from = static_cast<const std::byte*>(need.address);
+  return from <= block.at && from + need.bytes >= block.at + block.bytes;
+}
+
 class StorageTable {
  public:
   StorageTable(const Heap& heap, Bytes block_bytes) : heap_(heap), block_bytes_(block_bytes) {}

@@ -49,7 +49,7 @@ class BasicSessionUse {
 };
 
 // Of a Session it wants serial(), memory() and engine(), and of that addresses(), wait_for_io() and live_storages(): see
-// torch/session.h and engine/engine.h.
+// torch/runtime/session.h and engine/engine.h.
 template <class Session>
 class BasicSessionTable {
  public:

@@ -1,4 +1,4 @@
-// The kernel does not fault on memory that is away, as a program does: a system call that is given
+// The kernel does not fault on memory that is absent, as a program does: a system call that is given
 // such a buffer fails with EFAULT. So calls of libc that move data to or from a buffer are
 // redirected here: what they are about to touch is pinned for as long as they last. Needs no
 // privilege. Not seen: system calls that a program makes without libc, and calls inside libc.

@@ -123,7 +123,7 @@ class Exchange {
   void nudge();
 
   // Tells the others that nothing more comes from here, and ends the threads. Pulls under way fail. Waits for the threads
-  // of the other ranks to hear of it, but only for seconds, and never for their programs. Unsaid: something went wrong
+  // of the other ranks to hear of it, but only for seconds, and never for their programs. Abort: something went wrong
   // here, and for those who still wait for it this rank has ended.
   enum class Shutdown { orderly, abort };
   void close(Shutdown shutdown = Shutdown::orderly);

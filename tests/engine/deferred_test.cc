@@ -1,4 +1,4 @@
-// Work that was put off: done before anybody sees that it was, in its order, and once.
+// Deferred work: done before anybody sees that it was, in its order, and once.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ class Work final : public DeferredWork {
 class Deferred : public ::testing::TestWithParam<Eviction> {
  protected:
   Deferred() : rig_({.eviction = GetParam()}) {
-    // Only where memory has been short is anything put off.
+    // Only where memory has been short is anything deferred.
     std::vector<std::byte*> others;
     for (int i = 0; i < 4; ++i) others.push_back(rig_.filled(kBlock, 77));
     for (std::byte* other : others) rig_.free(other);

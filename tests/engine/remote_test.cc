@@ -255,7 +255,7 @@ TEST(CopyOut, AsItCameIsNeverWhatTheProgramIsWriting) {
 TEST(CopyOut, DoesWhatWasPutOffFirst) {
   Rig rig;
   std::byte* at = rig.filled(512_KiB, 3);
-  rig.push_out(at);  // memory has been short: work may be put off
+  rig.push_out(at);  // memory has been short: work may be deferred
   class Fill final : public DeferredWork {
    public:
     Fill(Rig& rig, std::byte* at) : rig_(rig), at_(at) {}

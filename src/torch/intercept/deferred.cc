@@ -30,7 +30,7 @@ class DeferredOperator final : public DeferredWork {
     } catch (const c10::Error& error) {
       return caught(error);
     } catch (const std::exception& error) {
-      return Error{Code::no_memory, "run " + info_.name + ", which was put off: " + error.what()};
+      return Error{Code::no_memory, "run " + info_.name + ", which was deferred: " + error.what()};
     }
   }
 

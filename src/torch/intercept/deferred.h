@@ -11,7 +11,7 @@
 
 namespace bottomless {
 
-// True if the call was put off; it is to be treated as done.
+// True if the call was deferred; it is to be treated as done.
 bool defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const OperatorInfo& info,
            const torch::jit::Stack& arguments);
 

@@ -175,7 +175,7 @@ void OperatorScope::pin() {
     const std::span<const Need> needs{known.needs.data(), known.needs.size()};
     const auto attempt = [&] { return engine.pin(*known.pins, needs, name_); };
     Result<void> pinned = with_room(engine, attempt);
-    // What was put off may hold the room that is missing.
+    // What was deferred may hold the room that is missing.
     if (!pinned.ok() && engine.flush_deferred().ok()) pinned = attempt();
     if (!pinned.ok()) throw_operator_error(pinned.error());
   }

@@ -152,7 +152,7 @@ Result<Session*> Process::open(const Options& options) {
 
 void Process::close(Session* session) {
   if (!sessions_.is_current(session)) return;
-  // From here on nothing is put off any more, and what was is done: tensors may outlive the limit.
+  // From here on nothing is deferred any more, and what was has run: tensors may outlive the limit.
   session->engine().drop_unseen_deferred();
   if (Result<void> settled = session->engine().flush_deferred(); !settled.ok())
     std::fprintf(stderr, "bottomless: end a limit: %s; what could not be updated is once it can\n",

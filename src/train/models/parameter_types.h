@@ -1,49 +1,27 @@
 // The element types that parameters and optimizer states may have, in files and in memory.
+// Thread-safety: free functions without state.
 #pragma once
 #include <c10/core/ScalarType.h>
 
 #include <optional>
 
 #include "checkpoint/dtype.h"
+#include "torch/dtypes.h"
 
 namespace bottomless::train {
 
+constexpr bool is_parameter_type(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 ||
+         dtype == Dtype::f64 || dtype == Dtype::i8 || dtype == Dtype::u8;
+}
+
 inline std::optional<at::ScalarType> scalar_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f32:
-      return at::kFloat;
-    case Dtype::bf16:
-      return at::kBFloat16;
-    case Dtype::f16:
-      return at::kHalf;
-    case Dtype::f64:
-      return at::kDouble;
-    case Dtype::i8:
-      return at::kChar;
-    case Dtype::u8:
-      return at::kByte;
-    default:
-      return std::nullopt;
-  }
+  return is_parameter_type(dtype) ? std::optional(scalar_type_of(dtype)) : std::nullopt;
 }
 
 inline std::optional<Dtype> file_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return Dtype::f32;
-    case at::kBFloat16:
-      return Dtype::bf16;
-    case at::kHalf:
-      return Dtype::f16;
-    case at::kDouble:
-      return Dtype::f64;
-    case at::kChar:
-      return Dtype::i8;
-    case at::kByte:
-      return Dtype::u8;
-    default:
-      return std::nullopt;
-  }
+  const std::optional<Dtype> dtype = bottomless::dtype_of(type);
+  return dtype && is_parameter_type(*dtype) ? dtype : std::nullopt;
 }
 
 }  // namespace bottomless::train
